@@ -1,0 +1,1 @@
+//! PEs as loom threads over the very protocols that ship.

@@ -1,0 +1,2 @@
+//! shmemrun
+fn main() {}

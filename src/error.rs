@@ -1,0 +1,277 @@
+//! The one table of what can go wrong.
+//!
+//! Every fallible call of the library returns [`Result`]. An [`Error`] is one pointer wide, so that `Result<()>` travels in
+//! a register on the hot path; what happened lies behind it as an [`ErrorKind`], each of which says who, what and the limit.
+
+use std::fmt;
+use std::time::Duration;
+
+/// What every fallible call returns.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An error of the library, one pointer wide. [`Error::kind`] tells which.
+pub struct Error(Box<ErrorKind>);
+
+const _: () = assert!(size_of::<Result<()>>() == size_of::<usize>());
+
+impl Error {
+    /// What went wrong.
+    pub fn kind(&self) -> &ErrorKind {
+        &self.0
+    }
+}
+
+impl From<ErrorKind> for Error {
+    #[cold]
+    fn from(kind: ErrorKind) -> Self {
+        Error(Box::new(kind))
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The same text as `Display`, so that `fn main() -> shmem::Result<()>` ends with a readable line.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source()
+    }
+}
+
+/// What went wrong: one row a kind, each with its text.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// A PE number outside its team.
+    #[error("PE {pe} does not exist: the team has {n_pes}")]
+    NoSuchPe {
+        /// The number that was asked for.
+        pe: usize,
+        /// How many PEs the team has.
+        n_pes: usize,
+    },
+    /// A transfer, index or range that leaves its symmetric object.
+    #[error("elements {start}..{end} lie outside a symmetric object of {len}")]
+    OutOfRange {
+        /// First element touched.
+        start: usize,
+        /// One past the last element touched (saturated).
+        end: usize,
+        /// Elements in the object.
+        len: usize,
+    },
+    /// Two sides of one transfer differ in length.
+    #[error("{what}: {given} elements were given, {needed} are needed")]
+    Length {
+        /// Which argument.
+        what: &'static str,
+        /// Its length.
+        given: usize,
+        /// The length it must have.
+        needed: usize,
+    },
+    /// An element count times an element size that no address can hold.
+    #[error("{count} elements of {size} bytes are more than an address can hold")]
+    Overflow {
+        /// Elements.
+        count: usize,
+        /// Bytes of one element.
+        size: usize,
+    },
+    /// A handle of one world used with another.
+    #[error("the symmetric object at offset {offset} belongs to another world")]
+    OtherWorld {
+        /// Offset of the object in its own heap.
+        offset: usize,
+    },
+    /// An address or offset that no live allocation covers.
+    #[error("bytes {offset}..{end} of the symmetric heap are not allocated, or were freed")]
+    NotAllocated {
+        /// First byte.
+        offset: usize,
+        /// One past the last byte (saturated).
+        end: usize,
+    },
+    /// An offset that does not suit the element type.
+    #[error("offset {offset} is not a multiple of {align}, the alignment that the access needs")]
+    Misaligned {
+        /// The offset in the symmetric heap.
+        offset: usize,
+        /// The alignment that the access needs.
+        align: usize,
+    },
+    /// An alignment that is no power of two, or larger than a page table can promise.
+    #[error("{align} is not an alignment: it must be a power of two, at most {max}")]
+    BadAlignment {
+        /// What was asked for.
+        align: usize,
+        /// The largest that is possible.
+        max: usize,
+    },
+    /// The symmetric heap has no room for an allocation. Every PE gets the same answer; nothing was allocated.
+    #[error(
+        "the symmetric heap has no room for {need} bytes (aligned to {align}): {free} of {heap} bytes are free, the largest \
+         block is {largest}; set SHMEM_SYMMETRIC_SIZE to more than {heap}"
+    )]
+    HeapFull {
+        /// Bytes asked for.
+        need: usize,
+        /// Alignment asked for.
+        align: usize,
+        /// Bytes free in all.
+        free: usize,
+        /// The largest free block.
+        largest: usize,
+        /// Bytes of the heap.
+        heap: usize,
+    },
+    /// The host or cgroup cannot give the heaps that were asked for.
+    #[error(
+        "{n_pes} symmetric heaps of {size} bytes need {need} bytes, but {limit} leaves {available}; reduce \
+         SHMEM_SYMMETRIC_SIZE to at most {advice}, or run fewer PEs"
+    )]
+    NoMemory {
+        /// PEs on this host.
+        n_pes: usize,
+        /// Bytes of one heap.
+        size: usize,
+        /// Bytes of all heaps of this host, with their control areas.
+        need: usize,
+        /// Bytes that can be had.
+        available: usize,
+        /// What limits them: the host's memory, a cgroup, an address-space limit.
+        limit: String,
+        /// The largest heap that would do.
+        advice: usize,
+    },
+    /// The PEs of a team made different collective calls at the same time. Every PE gets this error; the team stays in step.
+    #[error("the PEs of the team disagree: {report}")]
+    Mismatch {
+        /// Both sides, with the PEs on each: `PE 2 calls alloc(16 bytes), PEs 0-1 and 3 call alloc(8 bytes)`.
+        report: String,
+    },
+    /// The PEs of a job were started with different values of a setting that must agree.
+    #[error("{name} differs between the PEs: {report}")]
+    SettingsDiffer {
+        /// The setting.
+        name: String,
+        /// Both sides, with the PEs on each.
+        report: String,
+    },
+    /// No team slot is free on all members.
+    #[error("no team can be made: all {slots} slots are in use; set SHMEM_TEAM_SLOTS to more, or destroy a team")]
+    NoTeamSlot {
+        /// The slots reserved at start-up.
+        slots: usize,
+    },
+    /// Arguments of a split that describe no team.
+    #[error("no such team: {0}")]
+    BadTeam(String),
+    /// A lock call that does not fit the state of the lock.
+    #[error("PE {pe} cannot {call} the lock at offset {offset}: {why}")]
+    Lock {
+        /// The caller.
+        pe: usize,
+        /// `set`, `test` or `clear`.
+        call: &'static str,
+        /// Offset of the lock in the symmetric heap.
+        offset: usize,
+        /// Why not.
+        why: &'static str,
+    },
+    /// A PE is gone, and with it whatever was waited for.
+    #[error("PE {pe} is lost: {reason}")]
+    PeerLost {
+        /// The PE that is gone.
+        pe: usize,
+        /// How it ended.
+        reason: String,
+    },
+    /// A wait lasted longer than `SHMEM_TIMEOUT`.
+    #[error("{call} on PE {pe} saw nothing for {after:?} (SHMEM_TIMEOUT): {waiting_for}")]
+    Timeout {
+        /// The PE that waited.
+        pe: usize,
+        /// The call that waited.
+        call: &'static str,
+        /// How long it waited.
+        after: Duration,
+        /// For whom or what, as far as it is known.
+        waiting_for: String,
+    },
+    /// A setting with a value that is not of its form.
+    #[error("{name}={value:?} is not valid: {form}")]
+    BadSetting {
+        /// The setting.
+        name: String,
+        /// The value.
+        value: String,
+        /// The form that is.
+        form: String,
+    },
+    /// The PE number or number of PEs given to a world make no sense.
+    #[error("PE {pe} of {n_pes}: {why}")]
+    BadJob {
+        /// PE number.
+        pe: usize,
+        /// Number of PEs.
+        n_pes: usize,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The PEs could not find each other.
+    #[error("PE {pe} cannot join the job at {address}: {why}")]
+    Rendezvous {
+        /// The PE that tried.
+        pe: usize,
+        /// Where it looked.
+        address: String,
+        /// What happened, and what to do.
+        why: String,
+    },
+    /// A call of the operating system failed.
+    #[error("{what} failed: {source}")]
+    Os {
+        /// What was attempted, with the limit or setting that governs it.
+        what: String,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+}
+
+impl ErrorKind {
+    /// An operating-system error with the attempt that met it.
+    pub(crate) fn os(what: impl Into<String>, source: impl Into<std::io::Error>) -> Error {
+        ErrorKind::Os { what: what.into(), source: source.into() }.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_error_says_who_what_and_the_limit() {
+        let e = Error::from(ErrorKind::NoSuchPe { pe: 9, n_pes: 8 });
+        assert_eq!(e.to_string(), "PE 9 does not exist: the team has 8");
+        assert_eq!(format!("{e:?}"), e.to_string());
+        let e = Error::from(ErrorKind::HeapFull { need: 64, align: 8, free: 32, largest: 16, heap: 128 });
+        assert!(e.to_string().contains("SHMEM_SYMMETRIC_SIZE"));
+    }
+
+    #[test]
+    fn an_os_error_keeps_its_source() {
+        let e = ErrorKind::os("mmap", std::io::Error::from_raw_os_error(12));
+        assert!(std::error::Error::source(&e).is_some());
+        assert!(e.to_string().starts_with("mmap failed: "));
+    }
+}
