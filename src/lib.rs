@@ -3,5 +3,6 @@
 
 pub mod boot;
 mod error;
+pub mod sync;
 
 pub use error::{Error, ErrorKind, Result};
