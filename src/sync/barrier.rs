@@ -34,6 +34,26 @@ pub enum Verdict {
     Conflict,
 }
 
+/// How many ways a barrier disseminates: by default the whole team at once up to [`Radix::DEFAULT`], so that on one host a PE
+/// depends on one hand-over, not on a chain of them; with more PEs than cores each link of a chain costs a context switch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Radix(Option<usize>);
+
+impl Radix {
+    /// The radix of large teams.
+    pub const DEFAULT: usize = 16;
+
+    /// This radix for every team; at least 2.
+    pub fn of(radix: usize) -> Self {
+        Radix(Some(radix.max(2)))
+    }
+
+    /// The radix of a team of `n`.
+    pub fn for_team(self, n: usize) -> usize {
+        self.0.unwrap_or(Self::DEFAULT).min(n).max(2)
+    }
+}
+
 /// One PE's side of the barrier of a team.
 #[derive(Debug)]
 pub struct Barrier {
@@ -53,8 +73,8 @@ struct Round {
 
 impl Barrier {
     /// The barrier of `members` (world numbers in team order) as seen by the member with index `index`, with its slots at offset
-    /// `at`, which are zero to begin with. `radix` is at least 2 and equal on all members.
-    pub fn new(members: &[usize], index: usize, at: usize, radix: usize) -> Self {
+    /// `at`, which hold no epoch past `epoch` to begin with. `radix` is at least 2; it and `epoch` are equal on all members.
+    pub fn new(members: &[usize], index: usize, at: usize, radix: usize, epoch: u64) -> Self {
         let n = members.len();
         let mut rounds = Vec::new();
         let mut stride = 1;
@@ -71,7 +91,7 @@ impl Barrier {
             me: members[index],
             half: rounds.len() * (radix - 1) * SLOT,
             rounds: rounds.into(),
-            epoch: AtomicU64::new(0),
+            epoch: AtomicU64::new(epoch),
         }
     }
 
@@ -86,7 +106,12 @@ impl Barrier {
         2 * rounds * (radix - 1) * SLOT
     }
 
-    /// How many barriers this PE has entered.
+    /// Bytes of slots that suffice for every team of up to `n` PEs.
+    pub fn bytes_up_to(n: usize, radix: Radix) -> usize {
+        (1..=n).map(|members| Self::bytes(members, radix.for_team(members))).max().unwrap_or(0)
+    }
+
+    /// The epoch of the last barrier that this PE has entered.
     pub fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Relaxed)
     }
@@ -130,7 +155,7 @@ mod tests {
         for n in 1..70 {
             let members: Vec<usize> = (0..n).map(|pe| pe * 3).collect();
             for radix in 2..18 {
-                let sides: Vec<Barrier> = (0..n).map(|i| Barrier::new(&members, i, 0, radix)).collect();
+                let sides: Vec<Barrier> = (0..n).map(|i| Barrier::new(&members, i, 0, radix, 0)).collect();
                 let mut heard: Vec<Vec<bool>> = (0..n).map(|i| (0..n).map(|j| i == j).collect()).collect();
                 for r in 0..sides[0].rounds.len() {
                     let before = heard.clone();
