@@ -2,6 +2,7 @@
 #![deny(unsafe_code)]
 
 pub mod boot;
+pub mod config;
 mod error;
 
 pub use error::{Error, ErrorKind, Result};
