@@ -4,5 +4,6 @@
 pub mod boot;
 pub mod config;
 mod error;
+mod heap;
 
 pub use error::{Error, ErrorKind, Result};

@@ -1,14 +1,14 @@
 //! How values of settings are written: sizes, seconds, whole numbers, switches, words.
 //!
-//! Every parser is total and strict: digits with at most one point, so that signs, exponents, `inf` and `nan`, which the
-//! standard parsers take, are refused. Knows no setting.
+//! Every parser is total and strict: digits with at most one point, so that signs, exponents, `inf` and `nan`, which
+//! the standard parsers take, are refused. Knows no setting.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// A number of bytes above 0: `4096`, `64k`, `512M`, `3.1G`, `1TiB`. The suffixes k, m, g and t, in either case and with or
-/// without `b` or `ib`, are powers of 1024; a fraction is rounded down to a byte. `None` for anything else, and for more than
-/// an object can have (`isize::MAX`).
+/// A number of bytes above 0: `4096`, `64k`, `512M`, `3.1G`, `1TiB`. The suffixes k, m, g and t, in either case and
+/// with or without `b` or `ib`, are powers of 1024; a fraction is rounded down to a byte. `None` for anything else,
+/// and for more than an object can have (`isize::MAX`).
 pub fn parse_size(text: &str) -> Option<usize> {
     let (number, suffix) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()));
     let power = match suffix.to_ascii_lowercase().as_str() {

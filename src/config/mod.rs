@@ -1,8 +1,9 @@
 //! What a user can set: [`Config`], filled from the one table of `SHMEM_*` settings ([`SETTINGS`]).
 //!
-//! Parsing, error texts, typo hints, the check that PEs agree, `shmemrun --info` and `docs/settings.md` all read that table,
-//! so that none of them can know a setting the others do not. Knows what a value looks like, not what it is good for: the
-//! choices that depend on the host (heap size, spinning, switch points) are left as `None` for their owners.
+//! Parsing, error texts, typo hints, the check that PEs agree, `shmemrun --info` and `docs/settings.md` all read that
+//! table, so that none of them can know a setting the others do not. Knows what a value looks like, not what it is
+//! good for: the choices that depend on the host (heap size, spinning, switch points) are left as `None` for their
+//! owners.
 
 mod forms;
 mod table;
@@ -105,8 +106,8 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The defaults, changed by whatever `SHMEM_*` variables this process has. Fails with [`ErrorKind::BadSetting`] at the
-    /// first (in table order) whose value is not of its form; unknown names are left to [`unknown_names`].
+    /// The defaults, changed by whatever `SHMEM_*` variables this process has. Fails with [`ErrorKind::BadSetting`]
+    /// at the first (in table order) whose value is not of its form; unknown names are left to [`unknown_names`].
     pub fn from_env() -> Result<Config> {
         Self::from_lookup(|name| std::env::var_os(name))
     }
@@ -123,8 +124,8 @@ impl Config {
         Ok(config)
     }
 
-    /// Sets one setting by name, from the text that its variable would hold. On [`ErrorKind::BadSetting`] (no such name, or a
-    /// value that is not of its form) nothing changes.
+    /// Sets one setting by name, from the text that its variable would hold. On [`ErrorKind::BadSetting`] (no such
+    /// name, or a value that is not of its form) nothing changes.
     pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
         match find(name) {
             Some(setting) => setting.apply(self, value),
@@ -137,8 +138,8 @@ impl Config {
         }
     }
 
-    /// The effective value of a setting: its text, its default where it is not set, and nothing for a name that is no setting.
-    /// The job's secret reads `(set)`.
+    /// The effective value of a setting: its text, its default where it is not set, and nothing for a name that is no
+    /// setting. The job's secret reads `(set)`.
     pub fn value(&self, name: &str) -> String {
         find(name).map_or_else(String::new, |setting| setting.value(self))
     }
@@ -210,10 +211,10 @@ pub fn markdown() -> String {
     };
     format!(
         "# Settings\n\n\
-         Environment variables of a job. The table in `src/config/table.rs` is the source of this page, of `shmemrun --info`\n\
-         and of every check; `UPDATE_DOCS=1 cargo test the_settings_page` writes the page anew.\n\n\
-         A value that is not of its form is an error at start-up. A `SHMEM_*` variable that is not listed here gets one warning\n\
-         for the job. Names are case-sensitive.\n\n{}\n\
+         Environment variables of a job. The table in `src/config/table.rs` is the source of this page, of\n\
+         `shmemrun --info` and of every check; `UPDATE_DOCS=1 cargo test the_settings_page` writes the page anew.\n\n\
+         A value that is not of its form is an error at start-up. A `SHMEM_*` variable that is not listed here gets one\n\
+         warning for the job. Names are case-sensitive.\n\n{}\n\
          ## Set by `shmemrun`\n\n\
          A program that is started in another way may set these itself.\n\n{}",
         table(false),
@@ -227,7 +228,8 @@ fn find(name: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|s| s.name == name)
 }
 
-/// What a user who wrote `name` may have meant. The common prefix is left out, since it makes every two names look alike.
+/// What a user who wrote `name` may have meant. The common prefix is left out, since it makes every two names look
+/// alike.
 fn hint(name: &str) -> String {
     let upper = name.to_ascii_uppercase();
     let rest = upper.strip_prefix(PREFIX).unwrap_or(&upper);

@@ -102,8 +102,8 @@ fn fields_hold_what_was_set() {
 fn a_bad_value_is_an_error_that_shows_the_form() {
     assert_eq!(
         bad(&[("SHMEM_SYMMETRIC_SIZE", "lots")]),
-        "SHMEM_SYMMETRIC_SIZE=\"lots\" is not valid: give a size above 0 in bytes, like 512M or 3.1G (the suffixes k, m, g, t \
-         are powers of 1024)"
+        "SHMEM_SYMMETRIC_SIZE=\"lots\" is not valid: give a size above 0 in bytes, like 512M or 3.1G (the suffixes \
+         k, m, g, t are powers of 1024)"
     );
     for (name, texts) in [
         ("SHMEM_SYMMETRIC_SIZE", &["", "0", "-1G", "NaN", "99999999999T"][..]),
