@@ -213,8 +213,8 @@ pub fn markdown() -> String {
         "# Settings\n\n\
          Environment variables of a job. The table in `src/config/table.rs` is the source of this page, of\n\
          `shmemrun --info` and of every check; `UPDATE_DOCS=1 cargo test the_settings_page` writes the page anew.\n\n\
-         A value that is not of its form is an error at start-up. A `SHMEM_*` variable that is not listed here gets one\n\
-         warning for the job. Names are case-sensitive.\n\n{}\n\
+         A value that is not of its form is an error at start-up. A `SHMEM_*` variable that is not listed here gets\n\
+         one warning for the job. Names are case-sensitive.\n\n{}\n\
          ## Set by `shmemrun`\n\n\
          A program that is started in another way may set these itself.\n\n{}",
         table(false),
