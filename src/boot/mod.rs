@@ -2,12 +2,23 @@
 //! hands file descriptors to the PEs of the same host. Used during start-up only; nothing here touches a heap.
 //!
 //! - `local`: PEs that are threads of one process;
-//! - `rendezvous`: PEs that are processes, which meet at an address;
+//! - `rendezvous`: PEs that are processes, which meet at an address: `wire` is what they say, `serve` who listens there,
+//!   `handover` how descriptors pass between the PEs of a host;
 //! - `launch`: the spawner behind `shmemrun`.
+
+mod handover;
+
+mod local;
+mod rendezvous;
+mod serve;
+mod wire;
+
+pub use local::{Local, group};
+pub use rendezvous::Rendezvous;
 
 use std::os::fd::OwnedFd;
 
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 
 /// The way the PEs of one job meet. All methods but the first two are collective over the job.
 pub trait Bootstrap {
@@ -21,6 +32,14 @@ pub trait Bootstrap {
     fn allgather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>>;
 
     /// Hands `mine` to every PE of `host` (PE numbers of this host in ascending order, this PE's included) and returns theirs in
-    /// the same order. Collective over `host`; no name appears in any file system.
+    /// the same order. Collective over the job, each PE with the list of its own host; no name appears in any file system.
     fn hand_over(&mut self, mine: OwnedFd, host: &[usize]) -> Result<Vec<OwnedFd>>;
+}
+
+/// 128 random bits as 32 characters: names and keys that nobody else has or guesses.
+fn secret() -> Result<String> {
+    let mut bits = [0u8; 16];
+    rustix::rand::getrandom(&mut bits, rustix::rand::GetRandomFlags::empty())
+        .map_err(|e| ErrorKind::os("drawing a random key", e))?;
+    Ok(bits.iter().map(|byte| format!("{byte:02x}")).collect())
 }
