@@ -78,7 +78,15 @@ pub(crate) struct Group {
 
 impl Group {
     /// The team of `members` (world numbers) in `slot`, which must hold no epoch past `epoch`, as seen by its member `me`.
-    pub(crate) fn new(link: &Link, layout: &Layout, members: &[usize], me: usize, slot: usize, epoch: u64, radix: Radix) -> Self {
+    pub(crate) fn new(
+        link: &Link,
+        layout: &Layout,
+        members: &[usize],
+        me: usize,
+        slot: usize,
+        epoch: u64,
+        radix: Radix,
+    ) -> Self {
         let radix = radix.for_team(members.len());
         Group {
             peers: members.iter().map(|&pe| link.peers()[pe]).collect(),
@@ -156,7 +164,7 @@ impl Group {
         match self.exchange(link, mine) {
             Ok(records) => {
                 let calls = records.iter().map(|record| describe(record[0])).collect::<Vec<_>>();
-                ErrorKind::Mismatch { report: report(&calls) }.into()
+                ErrorKind::Mismatch { report: by_value(&calls, "calls", "call") }.into()
             }
             Err(error) => error,
         }
@@ -185,19 +193,19 @@ fn describe(print: u64) -> String {
     }
 }
 
-/// Who says what, grouped: `PE 2 calls x, PEs 0-1 and 3 call y`; the smallest group first.
-pub(crate) fn report(said: &[String]) -> String {
+/// Who has what, grouped by value: `PE 2 calls x, PEs 0-1 and 3 call y`, with the verb for one and for many; the smallest group first.
+pub(crate) fn by_value(values: &[String], one: &str, many: &str) -> String {
     let mut groups: Vec<(&String, Vec<usize>)> = Vec::new();
-    for (pe, text) in said.iter().enumerate() {
-        match groups.iter_mut().find(|(other, _)| *other == text) {
+    for (pe, value) in values.iter().enumerate() {
+        match groups.iter_mut().find(|(other, _)| *other == value) {
             Some((_, pes)) => pes.push(pe),
-            None => groups.push((text, vec![pe])),
+            None => groups.push((value, vec![pe])),
         }
     }
     groups.sort_by_key(|(_, pes)| pes.len());
-    let line = |(text, pes): &(&String, Vec<usize>)| match pes.as_slice() {
-        [pe] => format!("PE {pe} calls {text}"),
-        many => format!("PEs {} call {text}", ranges(many)),
+    let line = |(value, pes): &(&String, Vec<usize>)| match pes.as_slice() {
+        [pe] => format!("PE {pe} {one} {value}"),
+        pes => format!("PEs {} {many} {value}", ranges(pes)),
     };
     groups.iter().map(line).collect::<Vec<_>>().join(", ")
 }
@@ -226,7 +234,7 @@ mod tests {
     #[test]
     fn a_report_groups_and_names_the_odd_one_first() {
         let said: Vec<String> = ["y", "y", "x", "y"].map(String::from).to_vec();
-        assert_eq!(report(&said), "PE 2 calls x, PEs 0-1 and 3 call y");
+        assert_eq!(by_value(&said, "calls", "call"), "PE 2 calls x, PEs 0-1 and 3 call y");
         assert_eq!(ranges(&[0, 1, 2, 5, 7, 8]), "0-2, 5 and 7-8");
     }
 }

@@ -3,12 +3,20 @@
 
 pub mod boot;
 pub mod config;
+mod core;
+mod ctx;
 mod elem;
 mod error;
+mod group;
 mod heap;
 pub mod sync;
+mod team;
 mod transport;
+mod world;
 
-pub use elem::{AmoElem, AmoInt, Elem};
+pub use ctx::{Cmp, Ctx, Private, Scope, Shared, Sharing, SigRef, Values};
+pub use elem::{AmoBits, AmoElem, AmoInt, Elem, Width};
 pub use error::{Error, ErrorKind, Result};
 pub use heap::{Heap, SymBox, SymSlice};
+pub use team::Team;
+pub use world::{Builder, World, local, run};

@@ -165,7 +165,11 @@ impl<'w> Team<'w> {
         Ok(())
     }
 
-    fn split(&self, print: u64, choose: impl FnOnce(&[[u64; 3]]) -> Result<Vec<Vec<usize>>>) -> Result<Option<Team<'w>>> {
+    fn split(
+        &self,
+        print: u64,
+        choose: impl FnOnce(&[[u64; 3]]) -> Result<Vec<Vec<usize>>>,
+    ) -> Result<Option<Team<'w>>> {
         self.split_by(print, [0; 3], choose)
     }
 
@@ -240,7 +244,9 @@ mod tests {
         assert_eq!(strided(4, -2, 3, 5).unwrap(), [4, 2, 0]);
         assert_eq!(strided(1, 3, 2, 5).unwrap(), [1, 4]);
         assert_eq!(strided(2, 0, 1, 3).unwrap(), [2]);
-        for (start, stride, size) in [(0, 1, 6), (5, 1, 1), (0, -1, 2), (0, 0, 2), (0, 1, 0), (1, isize::MAX, 3), (0, isize::MIN, 2)] {
+        for (start, stride, size) in
+            [(0, 1, 6), (5, 1, 1), (0, -1, 2), (0, 0, 2), (0, 1, 0), (1, isize::MAX, 3), (0, isize::MIN, 2)]
+        {
             assert!(strided(start, stride, size, 5).is_err(), "{start} {stride} {size}");
         }
     }

@@ -34,7 +34,13 @@ impl<S: Sharing> Ctx<'_, S> {
 
     /// Writes `value` to the element on `pe` if it equals `expected`; returns what it was.
     #[inline]
-    pub fn atomic_compare_swap<T: AmoInt>(&self, target: SymSlice<'_, T>, expected: T, value: T, pe: usize) -> Result<T> {
+    pub fn atomic_compare_swap<T: AmoInt>(
+        &self,
+        target: SymSlice<'_, T>,
+        expected: T,
+        value: T,
+        pe: usize,
+    ) -> Result<T> {
         self.amo(target, AmoOp::CompareSwap, value, expected, pe)
     }
 

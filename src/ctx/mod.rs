@@ -101,11 +101,7 @@ impl<'t, S: Sharing> Ctx<'t, S> {
     /// Fails unless `object` belongs to this context's world.
     #[inline(always)]
     fn own<T: Elem>(&self, object: SymSlice<'_, T>) -> Result<()> {
-        if std::ptr::eq(object.heap(), self.core.heap()) {
-            Ok(())
-        } else {
-            Err(other_world(object.offset()))
-        }
+        if std::ptr::eq(object.heap(), self.core.heap()) { Ok(()) } else { Err(other_world(object.offset())) }
     }
 
     /// Fails unless `object` belongs to this context's world and has an element.

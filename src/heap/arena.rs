@@ -79,11 +79,6 @@ impl Arena {
         true
     }
 
-    /// The bytes asked for at `offset`, if a live block begins there.
-    pub(crate) fn size(&self, offset: usize) -> Option<usize> {
-        self.live.get(&offset).map(|(bytes, _)| *bytes)
-    }
-
     /// Whether one live block holds all of these bytes; no bytes always are.
     pub(crate) fn covers(&self, offset: usize, bytes: usize) -> bool {
         let Some(end) = offset.checked_add(bytes) else { return false };
@@ -133,7 +128,6 @@ mod tests {
         let c = arena.alloc(65, 8).unwrap();
         assert_eq!((a, b % 4096, c % 64), (4096, 0, 0));
         assert!(arena.covers(b, 100) && !arena.covers(b, 101) && !arena.covers(a + 1, 1));
-        assert_eq!(arena.size(c), Some(65));
         for block in [b, a, c] {
             assert!(arena.free(block));
             assert!(!arena.free(block), "freed twice");

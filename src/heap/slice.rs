@@ -224,6 +224,11 @@ impl<'w, T: Elem> SymBox<'w, T> {
     pub fn sym(&self) -> SymSlice<'_, T> {
         self.all
     }
+
+    /// The block's offset, if it lies in `heap`.
+    pub(crate) fn offset_in(&self, heap: &Heap) -> Option<usize> {
+        std::ptr::eq(self.all.heap, heap).then_some(self.all.at)
+    }
 }
 
 impl<T: Elem + fmt::Debug> fmt::Debug for SymBox<'_, T> {

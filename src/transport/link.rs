@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use rustix::thread::{MembarrierCommand, futex, membarrier};
 
 use crate::config::RouteChoice;
+use crate::elem::{AmoBits, AmoElem, Elem, Width};
 use crate::error::{ErrorKind, Result};
 use crate::heap::control::{ABORT, ANNOUNCEMENT, BELL, Loss, SLEEPERS};
-use crate::elem::{AmoBits, AmoElem, Elem, Width};
 use crate::heap::{Heap, Segment, SymSlice, load, store};
 use crate::sync::announce::RECORD;
 use crate::sync::park::{self, Bed};
@@ -53,19 +53,36 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// The link of PE `me` over its `peers` (by world number); `mapped` are the peers' segments, which the loopback routes point into.
+    /// The link of PE `me`. `mapped` are the segments of this host's other PEs, by world number; of the rest, `None`.
     pub(crate) fn new(
         me: usize,
         heap: Heap,
-        _mapped: Vec<Option<Segment>>,
-        peers: Box<[Peer]>,
-        endpoint: Option<Box<dyn Endpoint>>,
+        mapped: Vec<Option<Segment>>,
+        route: RouteChoice,
         patience: Patience,
         stream_from: usize,
-    ) -> Self {
+    ) -> Result<Self> {
         // Where the kernel refuses, a sleeper's fence is an ordinary one and a lost ring costs it one nap.
         let _ = membarrier(MembarrierCommand::RegisterGlobalExpedited);
-        Link { me, heap, _mapped: mapped, peers, endpoint, patience, stream_from, announcing: Mutex::new(()) }
+        let own = Base::of(heap.segment());
+        let control: Box<[_]> = (mapped.iter().enumerate())
+            .map(|(pe, segment)| if pe == me { Some(own) } else { segment.as_ref().map(Base::of) })
+            .collect();
+        let peers = (control.iter().enumerate())
+            .map(|(pe, base)| {
+                let route = match *base {
+                    Some(base) if route == RouteChoice::Auto || pe == me => Route::Loopback(base),
+                    _ => Route::Remote,
+                };
+                Peer { pe, rma: route, amo: route }
+            })
+            .collect();
+        let endpoint: Option<Box<dyn Endpoint>> = match route {
+            RouteChoice::Auto => None,
+            RouteChoice::Shuffle => Some(Box::new(Shuffle::start(control.iter().copied().flatten().collect(), me)?)),
+        };
+        let announcing = Mutex::new(());
+        Ok(Link { me, heap, _mapped: mapped, peers, control, endpoint, patience, stream_from, announcing })
     }
 
     pub(crate) fn me(&self) -> usize {
@@ -134,8 +151,7 @@ impl Link {
                 Ok(T::from_bits(unsafe { loopback::amo(base.at(target.offset()), op, operand, expected) }))
             }
             Route::Remote => {
-                let amo =
-                    Amo { op, width: T::Bits::WIDTH, operand: operand.widen(), expected: expected.widen() };
+                let amo = Amo { op, width: T::Bits::WIDTH, operand: operand.widen(), expected: expected.widen() };
                 self.amo_remote(peer.pe, target.offset(), amo).map(|held| T::from_bits(T::Bits::narrow(held)))
             }
         }
@@ -220,7 +236,9 @@ impl Link {
     }
 
     fn remote(&self) -> Result<&dyn Endpoint> {
-        self.endpoint.as_deref().ok_or_else(|| ErrorKind::os("reaching a PE of another host", std::io::ErrorKind::Unsupported))
+        self.endpoint
+            .as_deref()
+            .ok_or_else(|| ErrorKind::os("reaching a PE of another host", std::io::ErrorKind::Unsupported))
     }
 
     /// Where the waiters of a PE of this host sleep.
@@ -280,7 +298,9 @@ impl Link {
         match record.map(|record| (Call::of(record[0]), record[1])) {
             None | Some((Call::None, _)) => format!("it waits for PE {pe}, which waits for nobody"),
             Some((call, 0)) => format!("it waits for PE {pe}, which is in {}", call.name()),
-            Some((call, on)) => format!("it waits for PE {pe}, which is in {} and waits for PE {}", call.name(), on - 1),
+            Some((call, on)) => {
+                format!("it waits for PE {pe}, which is in {} and waits for PE {}", call.name(), on - 1)
+            }
         }
     }
 

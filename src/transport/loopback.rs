@@ -12,6 +12,9 @@ use crate::elem::{AmoBits, Width};
 use crate::heap::Segment;
 use crate::transport::{Amo, AmoOp};
 
+/// Bytes from which a copy goes past the cache by default; see `docs/performance.md` for the measurement.
+pub(crate) const STREAM_FROM: usize = 8 << 20;
+
 /// The address at which a peer's segment is mapped.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Base(NonNull<u8>);
@@ -129,11 +132,9 @@ pub(crate) unsafe fn amo<B: AmoBits>(word: *mut u8, op: AmoOp, operand: B, expec
             operand
         }
         AmoOp::Swap => word.swap(operand, Ordering::AcqRel),
-        AmoOp::CompareSwap => {
-            match word.compare_exchange(expected, operand, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(held) | Err(held) => held,
-            }
-        }
+        AmoOp::CompareSwap => match word.compare_exchange(expected, operand, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(held) | Err(held) => held,
+        },
         AmoOp::Add => B::fetch_add(word, operand),
         AmoOp::And => B::fetch_and(word, operand),
         AmoOp::Or => B::fetch_or(word, operand),

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use crate::boot::local::{Local, group};
+use crate::boot::{Local, group};
 use crate::config::Config;
 use crate::error::{Error, ErrorKind, Result};
 use crate::world::{World, start};

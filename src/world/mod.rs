@@ -151,13 +151,13 @@ impl World {
         let argument = (old.unwrap_or(HUGE as usize) as u64 / 64 % 64) << 50 | clamp(size);
         self.core.link.quiet()?;
         self.core.world.agree(&self.core.link, Call::Realloc, argument)?;
-        let old = old.ok_or(ErrorKind::OtherWorld { offset: block.offset() })?;
+        let old = old.ok_or(ErrorKind::OtherWorld { offset: block.sym().offset() })?;
         let bytes = size.ok_or(ErrorKind::Overflow { count: len, size: size_of::<T>() })?;
         let mut arena = self.core.heap().arena();
         let new = arena.alloc(bytes, align_of::<T>()).ok_or_else(|| full(&arena, bytes, align_of::<T>()))?;
-        let kept = block.len().min(len) * size_of::<T>();
+        let kept = block.sym().len().min(len) * size_of::<T>();
         self.core.heap().segment().copy_within(old, new, kept);
-        if block.len() > 0 {
+        if block.sym().len() > 0 {
             arena.free(old);
         }
         drop(arena);
@@ -175,8 +175,8 @@ impl World {
         let own = block.offset_in(self.core.heap());
         self.core.link.quiet()?;
         self.core.world.agree(&self.core.link, Call::Free, own.map_or(HUGE, |offset| offset as u64))?;
-        let offset = own.ok_or(ErrorKind::OtherWorld { offset: block.offset() })?;
-        if block.len() > 0 {
+        let offset = own.ok_or(ErrorKind::OtherWorld { offset: block.sym().offset() })?;
+        if block.sym().len() > 0 {
             self.core.heap().arena().free(offset);
         }
         Ok(())

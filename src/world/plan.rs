@@ -91,7 +91,9 @@ fn check_agreement(joined: &[Joined]) -> Result<()> {
         let value = |pe: &Joined| pe.settings.get(i).map_or_else(String::new, |(_, value)| value.clone());
         let values: Vec<String> = joined.iter().map(value).collect();
         if values.iter().any(|value| *value != values[0]) {
-            return Err(ErrorKind::SettingsDiffer { name: name.clone(), report: by_value(&values, "has", "have") }.into());
+            return Err(
+                ErrorKind::SettingsDiffer { name: name.clone(), report: by_value(&values, "has", "have") }.into()
+            );
         }
     }
     Ok(())

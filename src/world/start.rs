@@ -1,11 +1,9 @@
 //! From settings and a bootstrap to a started world: one straight function, the same for threads, `shmemrun` and embedding programs.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::boot::rendezvous::Rendezvous;
-use crate::boot::{Bootstrap, local};
+use crate::boot::{Bootstrap, Rendezvous, group};
 use crate::config::{self, Config};
 use crate::core::Core;
 use crate::error::{ErrorKind, Result};
@@ -26,9 +24,8 @@ pub(super) fn start(mut config: Config, mut boot: Box<dyn Bootstrap + Send>) -> 
     let (me, n_pes) = (boot.me(), boot.n_pes());
     let mine = postcard::to_stdvec(&Joined::gather(&config)).map_err(garbled)?;
     let joined = boot.allgather(&mine)?;
-    let joined: Vec<Joined> = (joined.iter().map(|bytes| postcard::from_bytes(bytes)))
-        .collect::<postcard::Result<_>>()
-        .map_err(garbled)?;
+    let joined: Vec<Joined> =
+        (joined.iter().map(|bytes| postcard::from_bytes(bytes))).collect::<postcard::Result<_>>().map_err(garbled)?;
     let plan = Plan::new(&joined, me, &config)?;
     config.heap_size = Some(plan.heap);
     config.spin = Some(plan.spin);
@@ -45,13 +42,13 @@ pub(super) fn start(mut config: Config, mut boot: Box<dyn Bootstrap + Send>) -> 
     let patience = Patience { spin: plan.spin, timeout: config.timeout };
     let link = Link::new(me, heap, mapped, config.route, patience, stream_from)?;
     let slots = Slots::new(plan.layout.slots);
-    let group = |members: &[usize], index, slot| {
+    let permanent = |members: &[usize], index, slot| {
         slots.take(slot);
         Arc::new(Group::new(&link, &plan.layout, members, index, slot, 0, plan.radix))
     };
-    let world = group(&(0..n_pes).collect::<Vec<_>>(), me, WORLD_SLOT);
+    let world = permanent(&(0..n_pes).collect::<Vec<_>>(), me, WORLD_SLOT);
     let position = plan.host.iter().position(|pe| *pe == me).unwrap_or(0);
-    let shared = group(&plan.host, position, SHARED_SLOT);
+    let shared = permanent(&plan.host, position, SHARED_SLOT);
     boot.allgather(&[])?;
     tracing::debug!(me, n_pes, heap = plan.heap, "world started");
 
@@ -65,8 +62,8 @@ pub(super) fn init() -> Result<World> {
     let world = match (&config.rendezvous, config.pe, config.n_pes) {
         (Some(address), Some(pe), Some(n_pes)) => {
             check(pe, n_pes)?;
-            let key = session(config.job_key.as_deref().unwrap_or_default());
-            let boot = Rendezvous::join(address, &key, pe, n_pes, config.init_timeout)?;
+            let key = config.job_key.as_deref().unwrap_or_default();
+            let boot = Rendezvous::join(address, key, pe, n_pes, config.init_timeout)?;
             start(config, Box::new(boot))?
         }
         (None, None, None) => start(config, alone())?,
@@ -79,15 +76,6 @@ pub(super) fn init() -> Result<World> {
         greet(&world);
     }
     Ok(world)
-}
-
-/// A process may join one world after another: each of its worlds meets under a key of its own.
-fn session(key: &str) -> String {
-    static SESSIONS: AtomicU64 = AtomicU64::new(0);
-    match SESSIONS.fetch_add(1, Ordering::Relaxed) {
-        0 => key.to_string(),
-        n => format!("{key}.{n}"),
-    }
 }
 
 /// What PE 0 says at start-up, once for the job: unknown settings, and what was asked for.
@@ -104,7 +92,7 @@ fn greet(world: &World) {
 }
 
 fn alone() -> Box<dyn Bootstrap + Send> {
-    local::group(1).pop().map_or_else(|| unreachable!("a group of one has one"), |boot| Box::new(boot) as _)
+    group(1).pop().map_or_else(|| unreachable!("a group of one has one"), |boot| Box::new(boot) as _)
 }
 
 fn check(pe: usize, n_pes: usize) -> Result<()> {
@@ -178,11 +166,11 @@ impl Builder {
     /// # Errors
     /// [`BadJob`](ErrorKind::BadJob) for numbers that make no sense; else as [`World::init`].
     pub fn build(self) -> Result<World> {
-        let Builder { config } = self;
+        let Builder { mut config } = self;
         let (pe, n_pes) = (config.pe.unwrap_or(0), config.n_pes.unwrap_or(1));
         check(pe, n_pes)?;
         if config.heap_size == Some(0) {
-            return config::zero_heap();
+            config.set("SHMEM_SYMMETRIC_SIZE", "0")?;
         }
         let boot: Box<dyn Bootstrap + Send> = match &config.rendezvous {
             None if n_pes == 1 => alone(),
