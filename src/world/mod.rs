@@ -157,7 +157,7 @@ impl World {
         let new = arena.alloc(bytes, align_of::<T>()).ok_or_else(|| full(&arena, bytes, align_of::<T>()))?;
         let kept = block.sym().len().min(len) * size_of::<T>();
         self.core.heap().segment().copy_within(old, new, kept);
-        if block.sym().len() > 0 {
+        if !block.sym().is_empty() {
             arena.free(old);
         }
         drop(arena);
@@ -176,7 +176,7 @@ impl World {
         self.core.link.quiet()?;
         self.core.world.agree(&self.core.link, Call::Free, own.map_or(HUGE, |offset| offset as u64))?;
         let offset = own.ok_or(ErrorKind::OtherWorld { offset: block.sym().offset() })?;
-        if block.sym().len() > 0 {
+        if !block.sym().is_empty() {
             self.core.heap().arena().free(offset);
         }
         Ok(())
