@@ -37,7 +37,7 @@ impl fmt::Display for Error {
 /// The same text as `Display`, so that `fn main() -> shmem::Result<()>` ends with a readable line.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        fmt::Display::fmt(self, f)
     }
 }
 

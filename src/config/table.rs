@@ -1,0 +1,181 @@
+//! The settings, a row each. A new setting is a row here and a field of [`super::Config`]; everything else follows.
+
+use super::forms::{limit, parse_size, show_limit, show_size, switch, whole, word};
+use super::{RouteChoice, Setting};
+
+/// Every setting of the library.
+pub const SETTINGS: &[Setting] = &[
+    Setting {
+        name: "SHMEM_SYMMETRIC_SIZE",
+        form: "a size above 0 in bytes, like 512M or 3.1G (the suffixes k, m, g, t are powers of 1024)",
+        default: "a share of the host's memory",
+        help: "bytes of the symmetric heap of each PE",
+        agree: true,
+        internal: false,
+        set: |c, text| put(&mut c.heap_size, parse_size(text)),
+        show: |c| c.heap_size.map(show_size),
+    },
+    Setting {
+        name: "SHMEM_TEAM_SLOTS",
+        form: "a whole number from 2 to 256",
+        default: "64",
+        help: "teams that can exist at a time, the predefined ones included",
+        agree: true,
+        internal: false,
+        set: |c, text| put(&mut c.team_slots, whole(text, 2..=256)),
+        show: |c| Some(c.team_slots.to_string()),
+    },
+    Setting {
+        name: "SHMEM_TIMEOUT",
+        form: "seconds from 0 (no limit) to 1000000000, fractions allowed",
+        default: "0",
+        help: "calls that wait longer return the error Timeout; 0 is no limit",
+        agree: false,
+        internal: false,
+        set: |c, text| put(&mut c.timeout, limit(text)),
+        show: |c| Some(show_limit(c.timeout)),
+    },
+    Setting {
+        name: "SHMEM_INIT_TIMEOUT",
+        form: "seconds from 0 (no limit) to 1000000000, fractions allowed",
+        default: "120",
+        help: "how long start-up waits for the other PEs; 0 is no limit",
+        agree: false,
+        internal: false,
+        set: |c, text| put(&mut c.init_timeout, limit(text)),
+        show: |c| Some(show_limit(c.init_timeout)),
+    },
+    Setting {
+        name: "SHMEM_SPIN",
+        form: "a whole number from 0 to 4294967295",
+        default: "from cores and PEs",
+        help: "polls before a waiter yields its core",
+        agree: false,
+        internal: false,
+        set: |c, text| put(&mut c.spin, whole(text, 0..=u32::MAX as usize).and_then(|n| u32::try_from(n).ok())),
+        show: |c| c.spin.map(|n| n.to_string()),
+    },
+    Setting {
+        name: "SHMEM_STREAM_FROM",
+        form: "a size above 0 in bytes, like 4M (the suffixes k, m, g, t are powers of 1024), or `never`",
+        default: "measured",
+        help: "bytes from which copies use non-temporal stores",
+        agree: false,
+        internal: false,
+        set: |c, text| put(&mut c.stream_from, if is(text, "never") { Some(usize::MAX) } else { parse_size(text) }),
+        show: |c| c.stream_from.map(|n| if n == usize::MAX { "never".to_owned() } else { show_size(n) }),
+    },
+    Setting {
+        name: "SHMEM_BARRIER_RADIX",
+        form: "a whole number from 2 to 64",
+        default: "from the PEs",
+        help: "how many PEs one round of a barrier brings together",
+        agree: true,
+        internal: false,
+        set: |c, text| put(&mut c.barrier_radix, whole(text, 2..=64)),
+        show: |c| c.barrier_radix.map(|n| n.to_string()),
+    },
+    Setting {
+        name: "SHMEM_HOST_ID",
+        form: "any text",
+        default: "this machine's",
+        help: "identity of this host; PEs with different ones share no memory, so that one machine plays several",
+        agree: false,
+        internal: false,
+        set: |c, text| put(&mut c.host, word(text)),
+        show: |c| c.host.clone(),
+    },
+    Setting {
+        name: "SHMEM_ROUTE",
+        form: "`auto` or `shuffle`",
+        default: "auto",
+        help: "the way of transfers: the fastest, or a transport for tests that delays and reorders",
+        agree: true,
+        internal: false,
+        set: |c, text| put(&mut c.route, ROUTES.iter().find(|(name, _)| is(text, name)).map(|(_, route)| *route)),
+        show: |c| ROUTES.iter().find(|(_, route)| *route == c.route).map(|(name, _)| (*name).to_owned()),
+    },
+    Setting {
+        name: "SHMEM_INFO",
+        form: SWITCH,
+        default: "0",
+        help: "PE 0 prints the settings in force at start-up",
+        agree: false,
+        internal: false,
+        set: |c, text| put(&mut c.info, Some(switch(text))),
+        show: |c| Some(u8::from(c.info).to_string()),
+    },
+    Setting {
+        name: "SHMEM_VERSION",
+        form: SWITCH,
+        default: "0",
+        help: "PE 0 prints the version of the library at start-up",
+        agree: false,
+        internal: false,
+        set: |c, text| put(&mut c.version, Some(switch(text))),
+        show: |c| Some(u8::from(c.version).to_string()),
+    },
+    Setting {
+        name: "SHMEM_DEBUG",
+        form: SWITCH,
+        default: "0",
+        help: "debugging messages are printed",
+        agree: false,
+        internal: false,
+        set: |c, text| put(&mut c.debug, Some(switch(text))),
+        show: |c| Some(u8::from(c.debug).to_string()),
+    },
+    Setting {
+        name: "SHMEM_RENDEZVOUS",
+        form: "an address",
+        default: "none",
+        help: "where the PEs of the job meet",
+        agree: false,
+        internal: true,
+        set: |c, text| put(&mut c.rendezvous, word(text)),
+        show: |c| c.rendezvous.clone(),
+    },
+    Setting {
+        name: "SHMEM_JOB_KEY",
+        form: "any text",
+        default: "none",
+        help: "the secret that admits a process to the job",
+        agree: false,
+        internal: true,
+        set: |c, text| put(&mut c.job_key, word(text)),
+        show: |c| c.job_key.as_ref().map(|_| "(set)".to_owned()),
+    },
+    Setting {
+        name: "SHMEM_PE",
+        form: "a whole number",
+        default: "none",
+        help: "the number of this PE, from 0",
+        agree: false,
+        internal: true,
+        set: |c, text| put(&mut c.pe, whole(text, 0..=usize::MAX)),
+        show: |c| c.pe.map(|n| n.to_string()),
+    },
+    Setting {
+        name: "SHMEM_N_PES",
+        form: "a whole number",
+        default: "none",
+        help: "the number of PEs in the job",
+        agree: false,
+        internal: true,
+        set: |c, text| put(&mut c.n_pes, whole(text, 0..=usize::MAX)),
+        show: |c| c.n_pes.map(|n| n.to_string()),
+    },
+];
+
+const SWITCH: &str = "nothing or 1 for on; 0, false, no or off for off";
+
+const ROUTES: [(&str, RouteChoice); 2] = [("auto", RouteChoice::Auto), ("shuffle", RouteChoice::Shuffle)];
+
+fn put<F, T: Into<F>>(field: &mut F, value: Option<T>) -> Option<()> {
+    *field = value?.into();
+    Some(())
+}
+
+fn is(text: &str, word: &str) -> bool {
+    text.eq_ignore_ascii_case(word)
+}

@@ -1,0 +1,138 @@
+//! The layout of a segment, equal on every PE: the control page, the slots of the teams, then the user's heap. And what the control
+//! page holds: a word for each thing that others may need to know of a PE, each on its own pair of cache lines.
+
+use std::ops::Range;
+
+use crate::sync::Barrier;
+use crate::sync::barrier::Radix;
+
+/// Why waiting is in vain: a [`Loss`], or 0.
+pub(crate) const ABORT: usize = 0;
+/// How many waiters of this PE sleep.
+pub(crate) const SLEEPERS: usize = 128;
+/// The bell that wakes them: the low half is a futex.
+pub(crate) const BELL: usize = 256;
+/// What this PE waits for.
+pub(crate) const ANNOUNCEMENT: usize = 384;
+
+const PAGE: usize = 4096;
+const CONTROL: usize = PAGE;
+
+/// Words of the record that members of a team exchange.
+pub(crate) const RECORD_WORDS: usize = 8;
+const EXCHANGE: usize = 128;
+
+/// Where everything lies in a segment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Layout {
+    slot_bytes: usize,
+    /// How many teams can exist at once.
+    pub(crate) slots: usize,
+    /// The user's heap.
+    pub(crate) user: Range<usize>,
+}
+
+impl Layout {
+    /// The layout for a job of `n_pes` with `slots` team slots and `heap` bytes for the user.
+    pub(crate) fn new(n_pes: usize, slots: usize, heap: usize, radix: Radix) -> Self {
+        let slot_bytes = EXCHANGE + Barrier::bytes_up_to(n_pes, radix);
+        let start = (CONTROL + slots * slot_bytes).next_multiple_of(PAGE);
+        Layout { slot_bytes, slots, user: start..start + heap }
+    }
+
+    /// Bytes of the whole segment.
+    pub(crate) fn bytes(&self) -> usize {
+        self.user.end
+    }
+
+    /// The record that a member of the team in `slot` shows the others.
+    pub(crate) fn exchange(&self, slot: usize) -> usize {
+        CONTROL + slot * self.slot_bytes
+    }
+
+    /// The barrier's words of the team in `slot`.
+    pub(crate) fn barrier(&self, slot: usize) -> usize {
+        self.exchange(slot) + EXCHANGE
+    }
+}
+
+/// Why a PE was lost, in one word: the PE, how it ended, and a number that goes with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Loss {
+    /// The PE that was lost.
+    pub(crate) pe: usize,
+    /// How it ended.
+    pub(crate) how: How,
+}
+
+/// How a PE ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum How {
+    /// Its function returned an error.
+    Failed,
+    /// Its thread panicked.
+    Panicked,
+}
+
+impl Loss {
+    /// The loss as the abort word holds it; never 0.
+    pub(crate) fn encode(self) -> u64 {
+        let how = match self.how {
+            How::Failed => 1,
+            How::Panicked => 2,
+        };
+        (self.pe as u64) << 8 | how
+    }
+
+    /// The loss in an abort word; `None` for 0.
+    pub(crate) fn decode(word: u64) -> Option<Loss> {
+        let how = match word & 0xff {
+            0 => return None,
+            1 => How::Failed,
+            _ => How::Panicked,
+        };
+        Some(Loss { pe: (word >> 8) as usize, how })
+    }
+
+    /// The loss in words.
+    pub(crate) fn reason(self) -> &'static str {
+        match self.how {
+            How::Failed => "its function returned an error",
+            How::Panicked => "it panicked",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_in_a_segment_overlaps() {
+        for n in [1, 2, 3, 16, 17, 64, 300] {
+            for radix in [Radix::default(), Radix::of(2), Radix::of(5)] {
+                let layout = Layout::new(n, 7, 65536, radix);
+                for slot in 0..7 {
+                    assert!(layout.exchange(slot) + RECORD_WORDS * 8 <= layout.barrier(slot));
+                    for members in 1..=n {
+                        let end = layout.barrier(slot) + Barrier::bytes(members, radix.for_team(members));
+                        let limit = if slot == 6 { layout.user.start } else { layout.exchange(slot + 1) };
+                        assert!(end <= limit);
+                    }
+                }
+                assert!(layout.user.start.is_multiple_of(PAGE) && layout.bytes() == layout.user.end);
+            }
+        }
+    }
+
+    #[test]
+    fn a_loss_survives_its_word() {
+        for how in [How::Failed, How::Panicked] {
+            for pe in [0, 1, 70_000] {
+                let loss = Loss { pe, how };
+                assert_eq!(Loss::decode(loss.encode()), Some(loss));
+            }
+        }
+        assert_eq!(Loss::decode(0), None);
+    }
+}

@@ -1,0 +1,76 @@
+//! The memory of one PE, mapped into every PE of its host.
+//!
+//! A memfd: it has no name, so nothing can outlive its last process; it does not depend on the size or presence of /dev/shm; its
+//! pages are given when first touched. It is sealed against shrinking, so no peer can turn an access into a SIGBUS.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+
+use memmap2::{MmapOptions, MmapRaw};
+use rustix::fs::{MemfdFlags, SealFlags};
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// A mapped segment.
+pub(crate) struct Segment {
+    map: MmapRaw,
+}
+
+impl Segment {
+    /// Makes a segment of `len` bytes, all zero, and the descriptor by which others can map it.
+    pub(crate) fn create(len: usize) -> Result<(Segment, OwnedFd)> {
+        let fd = rustix::fs::memfd_create("shmem-heap", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+            .map_err(|source| ErrorKind::os("making a memfd for the symmetric heap", source))?;
+        rustix::fs::ftruncate(&fd, len as u64)
+            .map_err(|source| ErrorKind::os(format!("growing the symmetric heap's memfd to {len} bytes"), source))?;
+        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW)
+            .map_err(|source| ErrorKind::os("sealing the symmetric heap's memfd", source))?;
+        let keep = fd.try_clone().map_err(|source| ErrorKind::os("duplicating a descriptor (ulimit -n)", source))?;
+        Ok((Self::attach(fd, len)?, keep))
+    }
+
+    /// Maps the segment of `len` bytes behind `fd`, which is closed: the mapping keeps the memory.
+    pub(crate) fn attach(fd: OwnedFd, len: usize) -> Result<Segment> {
+        let file = File::from(fd);
+        let size = file.metadata().map_err(|source| ErrorKind::os("sizing a peer's symmetric heap", source))?.len();
+        if size != len as u64 {
+            let why = format!("a peer's heap has {size} bytes where {len} were agreed");
+            return Err(ErrorKind::os(why, std::io::ErrorKind::InvalidData));
+        }
+        let map = MmapOptions::new().len(len).no_reserve_swap().map_raw(&file).map_err(|source| {
+            ErrorKind::os(format!("mapping a symmetric heap of {len} bytes (ulimit -v, SHMEM_SYMMETRIC_SIZE)"), source)
+        })?;
+        Ok(Segment { map })
+    }
+
+    /// Its first byte.
+    pub(crate) fn base(&self) -> *mut u8 {
+        self.map.as_mut_ptr()
+    }
+
+    /// Its bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    /// The address of the byte at `offset`.
+    pub(crate) fn address(&self, offset: usize) -> *mut u8 {
+        assert!(offset <= self.len());
+        // SAFETY: the offset lies in the mapping or at its end, just checked.
+        unsafe { self.base().add(offset) }
+    }
+
+    /// Sets bytes to zero. Peers may see it happen.
+    pub(crate) fn zero(&self, offset: usize, bytes: usize) {
+        assert!(bytes <= self.len() && offset <= self.len() - bytes);
+        // SAFETY: the range lies in the mapping, just checked; the bytes are plain memory and any pattern is valid.
+        unsafe { self.address(offset).write_bytes(0, bytes) }
+    }
+
+    /// Copies bytes within the segment; the ranges may overlap.
+    pub(crate) fn copy_within(&self, from: usize, to: usize, bytes: usize) {
+        assert!(bytes <= self.len() && from <= self.len() - bytes && to <= self.len() - bytes);
+        // SAFETY: both ranges lie in the mapping, just checked; `copy` allows them to overlap.
+        unsafe { self.address(to).copy_from(self.address(from), bytes) }
+    }
+}
