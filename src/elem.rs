@@ -1,5 +1,8 @@
 //! What may lie in symmetric memory: [`Elem`], open to any plain type, and the types that atomics work on, a closed set.
 
+use std::sync::atomic::Ordering;
+
+use atomic::Atomic;
 use bytemuck::Pod;
 
 /// A plain value that may cross between PEs: any bit pattern is valid and there is no padding. Every [`bytemuck::Pod`] type is one,
@@ -28,37 +31,75 @@ pub trait AmoInt: AmoElem + Ord {
     const ONE: Self;
 }
 
+/// How wide an atomic access is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Width {
+    /// 32 bits.
+    W32,
+    /// 64 bits.
+    W64,
+}
+
 /// `u32` or `u64`: the widths of an atomic access.
 pub trait AmoBits: Elem + sealed::Sealed + Eq {
+    /// Which of the two.
+    const WIDTH: Width;
+    /// Adds to a word, wrapping, and returns what it held.
+    fn fetch_add(word: &Atomic<Self>, operand: Self) -> Self;
+    /// Replaces a word by its bitwise and with the operand, and returns what it held.
+    fn fetch_and(word: &Atomic<Self>, operand: Self) -> Self;
+    /// Replaces a word by its bitwise or with the operand, and returns what it held.
+    fn fetch_or(word: &Atomic<Self>, operand: Self) -> Self;
+    /// Replaces a word by its bitwise exclusive or with the operand, and returns what it held.
+    fn fetch_xor(word: &Atomic<Self>, operand: Self) -> Self;
     /// The same value, zero-extended.
     fn widen(self) -> u64;
     /// The low bits of a value.
     fn narrow(wide: u64) -> Self;
 }
 
-impl AmoBits for u32 {
-    #[inline(always)]
-    fn widen(self) -> u64 {
-        self.into()
-    }
+/// The arithmetic of one width, which the processor has as instructions.
+macro_rules! amo_bits {
+    ($($bits:ty: $width:ident),*) => {$(
+        impl AmoBits for $bits {
+            const WIDTH: Width = Width::$width;
 
-    #[inline(always)]
-    fn narrow(wide: u64) -> Self {
-        wide as u32
-    }
+            #[inline(always)]
+            fn fetch_add(word: &Atomic<Self>, operand: Self) -> Self {
+                word.fetch_add(operand, Ordering::AcqRel)
+            }
+
+            #[inline(always)]
+            fn fetch_and(word: &Atomic<Self>, operand: Self) -> Self {
+                word.fetch_and(operand, Ordering::AcqRel)
+            }
+
+            #[inline(always)]
+            fn fetch_or(word: &Atomic<Self>, operand: Self) -> Self {
+                word.fetch_or(operand, Ordering::AcqRel)
+            }
+
+            #[inline(always)]
+            fn fetch_xor(word: &Atomic<Self>, operand: Self) -> Self {
+                word.fetch_xor(operand, Ordering::AcqRel)
+            }
+
+            #[inline(always)]
+            fn widen(self) -> u64 {
+                self.into()
+            }
+
+            #[inline(always)]
+            fn narrow(wide: u64) -> Self {
+                wide as $bits
+            }
+        }
+
+        const _: () = assert!(Atomic::<$bits>::is_lock_free(), "a fallback lock would be private to one process");
+    )*};
 }
 
-impl AmoBits for u64 {
-    #[inline(always)]
-    fn widen(self) -> u64 {
-        self
-    }
-
-    #[inline(always)]
-    fn narrow(wide: u64) -> Self {
-        wide
-    }
-}
+amo_bits!(u32: W32, u64: W64);
 
 /// The one table of types that atomics work on.
 macro_rules! amo_types {

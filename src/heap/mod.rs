@@ -19,6 +19,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub(crate) use arena::{Arena, MAX_ALIGN};
 pub(crate) use segment::Segment;
+pub(crate) use slice::{load, store};
 pub use slice::{SymBox, SymSlice};
 
 use crate::error::{ErrorKind, Result};

@@ -5,16 +5,23 @@
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
 
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{MemfdFlags, SealFlags};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 
 /// A mapped segment.
 pub(crate) struct Segment {
+    base: NonNull<u8>,
     map: MmapRaw,
 }
+
+// SAFETY: the memory is shared between processes anyway; it is only accessed atomically or by copies.
+unsafe impl Send for Segment {}
+// SAFETY: as above.
+unsafe impl Sync for Segment {}
 
 impl Segment {
     /// Makes a segment of `len` bytes, all zero, and the descriptor by which others can map it.
@@ -40,12 +47,15 @@ impl Segment {
         let map = MmapOptions::new().len(len).no_reserve_swap().map_raw(&file).map_err(|source| {
             ErrorKind::os(format!("mapping a symmetric heap of {len} bytes (ulimit -v, SHMEM_SYMMETRIC_SIZE)"), source)
         })?;
-        Ok(Segment { map })
+        let base = NonNull::new(map.as_mut_ptr())
+            .ok_or_else(|| ErrorKind::os("mapping a symmetric heap", std::io::ErrorKind::OutOfMemory))?;
+        Ok(Segment { base, map })
     }
 
     /// Its first byte.
-    pub(crate) fn base(&self) -> *mut u8 {
-        self.map.as_mut_ptr()
+    #[inline(always)]
+    pub(crate) fn base(&self) -> NonNull<u8> {
+        self.base
     }
 
     /// Its bytes.
@@ -57,7 +67,7 @@ impl Segment {
     pub(crate) fn address(&self, offset: usize) -> *mut u8 {
         assert!(offset <= self.len());
         // SAFETY: the offset lies in the mapping or at its end, just checked.
-        unsafe { self.base().add(offset) }
+        unsafe { self.base.as_ptr().add(offset) }
     }
 
     /// Sets bytes to zero. Peers may see it happen.

@@ -117,7 +117,7 @@ impl<'w, T: Elem> SymSlice<'w, T> {
     #[inline(always)]
     pub fn as_ptr(self) -> *mut T {
         // SAFETY: a handle's offset lies in its segment, which is mapped while the heap lives.
-        unsafe { self.heap.segment().base().add(self.at).cast() }
+        unsafe { self.heap.segment().base().as_ptr().add(self.at).cast() }
     }
 
     /// Element `index` of this PE's copy. Whole, never torn, for elements of 1, 2, 4 or 8 bytes.

@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use atomic::Atomic;
 
-use crate::elem::AmoBits;
-use crate::transport::{Amo, AmoOp, Width};
+use crate::elem::{AmoBits, Width};
+use crate::heap::Segment;
+use crate::transport::{Amo, AmoOp};
 
 /// The address at which a peer's segment is mapped.
 #[derive(Clone, Copy, Debug)]
@@ -21,9 +22,9 @@ unsafe impl Send for Base {}
 unsafe impl Sync for Base {}
 
 impl Base {
-    /// The base of a segment mapped at `address`, which is not null.
-    pub(crate) fn new(address: *mut u8) -> Option<Self> {
-        NonNull::new(address).map(Base)
+    /// The base of a mapped segment; good for as long as it is mapped.
+    pub(crate) fn of(segment: &Segment) -> Self {
+        Base(segment.base())
     }
 
     /// The address of the byte at `offset`.
@@ -118,7 +119,7 @@ unsafe fn stream_avx512(target: *mut u8, source: *const u8, bytes: usize) {
 /// # Safety
 /// `word` is valid for reads and writes and aligned.
 #[inline(always)]
-pub(crate) unsafe fn amo<B: AmoBits + Word>(word: *mut u8, op: AmoOp, operand: B, expected: B) -> B {
+pub(crate) unsafe fn amo<B: AmoBits>(word: *mut u8, op: AmoOp, operand: B, expected: B) -> B {
     // SAFETY: an `Atomic` is laid out as its value, and the caller vouches for the address.
     let word = unsafe { &*word.cast::<Atomic<B>>() };
     match op {
@@ -133,7 +134,10 @@ pub(crate) unsafe fn amo<B: AmoBits + Word>(word: *mut u8, op: AmoOp, operand: B
                 Ok(held) | Err(held) => held,
             }
         }
-        AmoOp::Add | AmoOp::And | AmoOp::Or | AmoOp::Xor => B::combine(word, op, operand),
+        AmoOp::Add => B::fetch_add(word, operand),
+        AmoOp::And => B::fetch_and(word, operand),
+        AmoOp::Or => B::fetch_or(word, operand),
+        AmoOp::Xor => B::fetch_xor(word, operand),
     }
 }
 
@@ -149,33 +153,6 @@ pub(crate) unsafe fn amo_by_data(word: *mut u8, amo: Amo) -> u64 {
         Width::W64 => unsafe { self::amo(word, amo.op, amo.operand, amo.expected) },
     }
 }
-
-/// A width for which the processor has the arithmetic.
-pub(crate) trait Word: AmoBits {
-    const WIDTH: Width;
-    fn combine(word: &Atomic<Self>, op: AmoOp, operand: Self) -> Self;
-}
-
-macro_rules! word {
-    ($($bits:ty: $width:ident),*) => {$(
-        impl Word for $bits {
-            const WIDTH: Width = Width::$width;
-
-            #[inline(always)]
-            fn combine(word: &Atomic<Self>, op: AmoOp, operand: Self) -> Self {
-                match op {
-                    AmoOp::And => word.fetch_and(operand, Ordering::AcqRel),
-                    AmoOp::Or => word.fetch_or(operand, Ordering::AcqRel),
-                    AmoOp::Xor => word.fetch_xor(operand, Ordering::AcqRel),
-                    _ => word.fetch_add(operand, Ordering::AcqRel),
-                }
-            }
-        }
-        const _: () = assert!(Atomic::<$bits>::is_lock_free(), "a fallback lock would be private to one process");
-    )*};
-}
-
-word!(u32: W32, u64: W64);
 
 #[cfg(test)]
 mod tests {

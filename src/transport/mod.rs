@@ -4,12 +4,14 @@
 //! - `shuffle`: a testing network that delays and reorders;
 //! - `link`: put, get, atomics, fence and quiet by offset over any route; implements [`Words`](crate::sync::Words).
 
+#[allow(unsafe_code)]
 pub(crate) mod link;
 #[allow(unsafe_code)]
 pub(crate) mod loopback;
 #[allow(unsafe_code)]
 pub(crate) mod shuffle;
 
+use crate::elem::Width;
 use crate::error::Result;
 use loopback::Base;
 
@@ -55,13 +57,6 @@ pub(crate) enum AmoOp {
     And,
     Or,
     Xor,
-}
-
-/// How wide an atomic access is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Width {
-    W32,
-    W64,
 }
 
 /// A network: reaches PEs whose memory is not mapped here. Offsets have been checked by the caller.

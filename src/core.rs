@@ -1,0 +1,35 @@
+//! What the world, its teams and its contexts share: one value a PE and job, from which everything borrows.
+
+use std::sync::Arc;
+
+use crate::config::Config;
+use crate::group::{Group, Slots};
+use crate::heap::Heap;
+use crate::heap::control::Layout;
+use crate::sync::barrier::Radix;
+use crate::transport::link::Link;
+
+/// A started world.
+pub(crate) struct Core {
+    pub(crate) link: Link,
+    pub(crate) layout: Layout,
+    pub(crate) radix: Radix,
+    pub(crate) slots: Slots,
+    /// All PEs.
+    pub(crate) world: Arc<Group>,
+    /// The PEs of this host.
+    pub(crate) shared: Arc<Group>,
+    pub(crate) config: Config,
+}
+
+impl Core {
+    #[inline(always)]
+    pub(crate) fn heap(&self) -> &Heap {
+        self.link.heap()
+    }
+
+    /// Whether a group lasts as long as the world.
+    pub(crate) fn is_permanent(&self, group: &Arc<Group>) -> bool {
+        Arc::ptr_eq(group, &self.world) || Arc::ptr_eq(group, &self.shared)
+    }
+}

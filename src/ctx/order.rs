@@ -1,0 +1,73 @@
+//! Order and completion of puts, and locks.
+
+use crate::ctx::{Ctx, Sharing};
+use crate::error::Result;
+use crate::heap::SymSlice;
+use crate::sync::Words;
+use crate::sync::lock::Lock;
+
+impl<S: Sharing> Ctx<'_, S> {
+    /// Orders this PE's earlier puts and atomics on each PE before its later ones there. Does not block.
+    ///
+    /// # Errors
+    /// Those of the network, where there is one.
+    #[inline]
+    pub fn fence(&self) -> Result<()> {
+        self.link().fence()
+    }
+
+    /// Blocks until this PE's earlier puts and atomics, on whichever PE, are complete: visible to every PE, and before any later read of this PE.
+    ///
+    /// # Errors
+    /// Those of the network, where there is one.
+    #[inline]
+    pub fn quiet(&self) -> Result<()> {
+        self.link().quiet()
+    }
+
+    /// [`quiet`](Self::quiet) for the listed PEs only.
+    ///
+    /// # Errors
+    /// [`NoSuchPe`](crate::ErrorKind::NoSuchPe); those of the network, where there is one.
+    pub fn quiet_pes(&self, pes: &[usize]) -> Result<()> {
+        match pes.iter().find(|pe| **pe >= self.n_pes()) {
+            Some(pe) => Err(self.no_such_pe(*pe)),
+            None => self.link().quiet(),
+        }
+    }
+
+    /// Takes a lock: the first element of `lock`, which is zero on all PEs to begin with and is used for nothing else. Blocks until all PEs that asked
+    /// before have had it; then what they wrote while they held it is visible.
+    ///
+    /// # Errors
+    /// [`Lock`](crate::ErrorKind::Lock) if this PE holds it already; [`OutOfRange`](crate::ErrorKind::OutOfRange) if the object is
+    /// empty, [`OtherWorld`](crate::ErrorKind::OtherWorld); [`PeerLost`](crate::ErrorKind::PeerLost), [`Timeout`](crate::ErrorKind::Timeout).
+    pub fn set_lock(&self, lock: SymSlice<'_, u64>) -> Result<()> {
+        self.lock(lock)?.set(self.link())
+    }
+
+    /// Takes a lock if it is free: true if this PE now holds it. Does not block.
+    ///
+    /// # Errors
+    /// As [`set_lock`](Self::set_lock), without those of waiting.
+    pub fn test_lock(&self, lock: SymSlice<'_, u64>) -> Result<bool> {
+        self.lock(lock)?.test(self.link())
+    }
+
+    /// Completes this PE's puts, then gives a lock to the next PE that asked for it. Blocks only while that PE is about to enter the queue.
+    ///
+    /// # Errors
+    /// [`Lock`](crate::ErrorKind::Lock) if this PE does not hold it; else as [`set_lock`](Self::set_lock).
+    pub fn clear_lock(&self, lock: SymSlice<'_, u64>) -> Result<()> {
+        let lock = self.lock(lock)?;
+        self.link().quiet()?;
+        lock.clear(self.link())
+    }
+
+    fn lock(&self, lock: SymSlice<'_, u64>) -> Result<Lock> {
+        self.own_word(lock)?;
+        // The queues of different locks end on different PEs.
+        let home = lock.offset() / 64 % self.link().peers().len();
+        Ok(Lock { me: self.link().me(), home, at: lock.offset() })
+    }
+}

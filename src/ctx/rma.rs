@@ -1,0 +1,334 @@
+//! Put and get: check, match the route, copy.
+//!
+//! A put may reuse its source on return and is complete, there for others to see, after `quiet` or a barrier; a get is complete on return.
+
+use std::marker::PhantomData;
+
+use crate::ctx::{Ctx, Sharing, SigRef};
+use crate::elem::Elem;
+use crate::error::{ErrorKind, Result};
+use crate::heap::SymSlice;
+use crate::transport::{Peer, Route};
+
+impl<S: Sharing> Ctx<'_, S> {
+    /// Copies `source` to the beginning of `target` on `pe`. Blocks until `source` may be reused.
+    ///
+    /// # Errors
+    /// [`NoSuchPe`](ErrorKind::NoSuchPe), [`OutOfRange`](ErrorKind::OutOfRange) if the object is shorter than `source`,
+    /// [`OtherWorld`](ErrorKind::OtherWorld).
+    #[inline]
+    pub fn put<T: Elem>(&self, target: SymSlice<'_, T>, source: &[T], pe: usize) -> Result<()> {
+        let peer = self.peer(target, pe)?;
+        if source.len() > target.len() {
+            return Err(target.out_of_range(0, source.len()));
+        }
+        // SAFETY: the target holds as many elements as the source, just checked; a private buffer does not overlap symmetric memory.
+        unsafe { self.link().put(peer, target.offset(), source.as_ptr().cast(), size_of_val(source)) }
+    }
+
+    /// Copies the beginning of `source` on `pe` to fill `target`. Blocks until it is there.
+    ///
+    /// # Errors
+    /// [`NoSuchPe`](ErrorKind::NoSuchPe), [`OutOfRange`](ErrorKind::OutOfRange) if the object is shorter than `target`,
+    /// [`OtherWorld`](ErrorKind::OtherWorld).
+    #[inline]
+    pub fn get<T: Elem>(&self, target: &mut [T], source: SymSlice<'_, T>, pe: usize) -> Result<()> {
+        let peer = self.peer(source, pe)?;
+        if target.len() > source.len() {
+            return Err(source.out_of_range(0, target.len()));
+        }
+        // SAFETY: the source holds as many elements as the target, just checked; a private buffer does not overlap symmetric memory.
+        unsafe { self.link().get(peer, source.offset(), target.as_mut_ptr().cast(), size_of_val(target)) }
+    }
+
+    /// Copies this PE's copy of `source` to the beginning of `target` on `pe`; on this PE itself the two may overlap. Blocks until
+    /// `source` may be reused.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    #[inline]
+    pub fn put_from<T: Elem>(&self, target: SymSlice<'_, T>, source: SymSlice<'_, T>, pe: usize) -> Result<()> {
+        let peer = self.peer(target, pe)?;
+        self.own(source)?;
+        if source.len() > target.len() {
+            return Err(target.out_of_range(0, source.len()));
+        }
+        self.between(peer, source, target, source.len(), |bytes| {
+            // SAFETY: both objects hold the bytes, just checked, in the heaps of different PEs.
+            unsafe { self.link().put(peer, target.offset(), source.as_ptr().cast(), bytes) }
+        })
+    }
+
+    /// Copies the beginning of `source` on `pe` to fill this PE's copy of `target`; on this PE itself the two may overlap. Blocks until it is there.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    #[inline]
+    pub fn get_into<T: Elem>(&self, target: SymSlice<'_, T>, source: SymSlice<'_, T>, pe: usize) -> Result<()> {
+        let peer = self.peer(source, pe)?;
+        self.own(target)?;
+        if target.len() > source.len() {
+            return Err(source.out_of_range(0, target.len()));
+        }
+        self.between(peer, source, target, target.len(), |bytes| {
+            // SAFETY: both objects hold the bytes, just checked, in the heaps of different PEs.
+            unsafe { self.link().get(peer, source.offset(), target.as_ptr().cast(), bytes) }
+        })
+    }
+
+    /// Writes `value` to the first element of `target` on `pe`: whole, never torn, for elements of 1, 2, 4 or 8 bytes. Does not block.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    #[inline]
+    pub fn p<T: Elem>(&self, target: SymSlice<'_, T>, value: T, pe: usize) -> Result<()> {
+        let peer = self.peer(target, pe)?;
+        self.link().put_element(peer, target, value)
+    }
+
+    /// Reads the first element of `source` on `pe`: whole, never torn, for elements of 1, 2, 4 or 8 bytes. Blocks until it is there.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    #[inline]
+    pub fn g<T: Elem>(&self, source: SymSlice<'_, T>, pe: usize) -> Result<T> {
+        let peer = self.peer(source, pe)?;
+        self.link().get_element(peer, source)
+    }
+
+    /// Strided put: element `i * source_stride` of `source` to element `i * target_stride` of `target` on `pe`, for `count` elements. Strides are
+    /// in elements, at least 1. Blocks until `source` may be reused.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put); [`Length`](ErrorKind::Length) for a stride of 0.
+    pub fn iput<T: Elem>(
+        &self,
+        target: SymSlice<'_, T>,
+        target_stride: usize,
+        source: &[T],
+        source_stride: usize,
+        count: usize,
+        pe: usize,
+    ) -> Result<()> {
+        self.ibput(target, target_stride, source, source_stride, 1, count, pe)
+    }
+
+    /// Strided get: element `i * source_stride` of `source` on `pe` to element `i * target_stride` of `target`, for `count` elements. Strides are in
+    /// elements, at least 1. Blocks until they are there.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get); [`Length`](ErrorKind::Length) for a stride of 0.
+    pub fn iget<T: Elem>(
+        &self,
+        target: &mut [T],
+        target_stride: usize,
+        source: SymSlice<'_, T>,
+        source_stride: usize,
+        count: usize,
+        pe: usize,
+    ) -> Result<()> {
+        self.ibget(target, target_stride, source, source_stride, 1, count, pe)
+    }
+
+    /// Block-strided put: like [`iput`](Self::iput) with blocks of `block` elements in place of single ones. Strides go from the start of one
+    /// block to the start of the next and are at least `block`.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put); [`Length`](ErrorKind::Length) for a stride shorter than a block.
+    #[expect(clippy::too_many_arguments, reason = "the specification's arguments")]
+    pub fn ibput<T: Elem>(
+        &self,
+        target: SymSlice<'_, T>,
+        target_stride: usize,
+        source: &[T],
+        source_stride: usize,
+        block: usize,
+        count: usize,
+        pe: usize,
+    ) -> Result<()> {
+        let peer = self.peer(target, pe)?;
+        check_stride("target stride", target_stride, block)?;
+        check_stride("source stride", source_stride, block)?;
+        let (far, near) = (extent(target_stride, block, count), extent(source_stride, block, count));
+        if far > target.len() {
+            return Err(target.out_of_range(0, far));
+        }
+        if near > source.len() {
+            return Err(ErrorKind::Length { what: "source", given: source.len(), needed: near }.into());
+        }
+        for i in 0..if block == 0 { 0 } else { count } {
+            let at = target.offset() + i * target_stride * size_of::<T>();
+            let from = source[i * source_stride..].as_ptr();
+            // SAFETY: the last block ends within the target and within the source, just checked.
+            unsafe { self.link().put(peer, at, from.cast(), block * size_of::<T>()) }?;
+        }
+        Ok(())
+    }
+
+    /// Block-strided get: like [`iget`](Self::iget) with blocks of `block` elements in place of single ones. Strides go from the start of one
+    /// block to the start of the next and are at least `block`.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get); [`Length`](ErrorKind::Length) for a stride shorter than a block.
+    #[expect(clippy::too_many_arguments, reason = "the specification's arguments")]
+    pub fn ibget<T: Elem>(
+        &self,
+        target: &mut [T],
+        target_stride: usize,
+        source: SymSlice<'_, T>,
+        source_stride: usize,
+        block: usize,
+        count: usize,
+        pe: usize,
+    ) -> Result<()> {
+        let peer = self.peer(source, pe)?;
+        check_stride("target stride", target_stride, block)?;
+        check_stride("source stride", source_stride, block)?;
+        let (near, far) = (extent(target_stride, block, count), extent(source_stride, block, count));
+        if far > source.len() {
+            return Err(source.out_of_range(0, far));
+        }
+        if near > target.len() {
+            return Err(ErrorKind::Length { what: "target", given: target.len(), needed: near }.into());
+        }
+        for i in 0..if block == 0 { 0 } else { count } {
+            let at = source.offset() + i * source_stride * size_of::<T>();
+            let to = target[i * target_stride..].as_mut_ptr();
+            // SAFETY: the last block ends within the source and within the target, just checked.
+            unsafe { self.link().get(peer, at, to.cast(), block * size_of::<T>()) }?;
+        }
+        Ok(())
+    }
+
+    /// The address of `object` on `pe` in this process, or `None` where that PE's memory is not mapped here. Reading and writing through
+    /// it is as unsafe as sharing memory is.
+    ///
+    /// # Errors
+    /// [`NoSuchPe`](ErrorKind::NoSuchPe), [`OtherWorld`](ErrorKind::OtherWorld).
+    pub fn ptr<T: Elem>(&self, object: SymSlice<'_, T>, pe: usize) -> Result<Option<*mut T>> {
+        match self.peer(object, pe)?.rma {
+            // SAFETY: the object lies in the segment.
+            Route::Loopback(base) => Ok(Some(unsafe { base.at(object.offset()) }.cast())),
+            Route::Remote => Ok(None),
+        }
+    }
+
+    /// Non-blocking operations: runs `f`, then completes everything it started, however it ends. In the scope, sources must not change
+    /// and targets not be read, which the borrows see to.
+    ///
+    /// ```
+    /// # use shmem::Shared;
+    /// # shmem::local(2, |world| -> shmem::Result<()> {
+    /// let (ctx, other) = (world.ctx::<Shared>(), 1 - world.me());
+    /// let inbox = world.alloc::<u32>(4)?;
+    /// let (left, right) = ([1, 2], [3, 4]);
+    /// ctx.scope(|scope| {
+    ///     scope.put_nbi(inbox.sym().slice(..2)?, &left, other)?;
+    ///     scope.put_nbi(inbox.sym().slice(2..)?, &right, other)
+    /// })?;
+    /// world.barrier_all()?;
+    /// assert_eq!(inbox.sym().to_vec(), [1, 2, 3, 4]);
+    /// # world.free(inbox)
+    /// # })?;
+    /// # Ok::<(), shmem::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of `f`, else those of [`quiet`](Self::quiet).
+    pub fn scope<'env, R>(&'env self, f: impl for<'s> FnOnce(&'s Scope<'s, 'env, S>) -> Result<R>) -> Result<R> {
+        /// Completes the scope when `f` panics, too: its borrows end there.
+        struct Completion<'a, 'b, S: Sharing>(&'a Ctx<'b, S>);
+        impl<S: Sharing> Drop for Completion<'_, '_, S> {
+            fn drop(&mut self) {
+                // The panic that is under way says more than an error here could.
+                let _ = self.0.quiet();
+            }
+        }
+        let completion = Completion(self);
+        let scope = Scope { ctx: self, scope: PhantomData, env: PhantomData };
+        let result = f(&scope);
+        std::mem::forget(completion);
+        let done = self.quiet();
+        result.and_then(|result| done.map(|()| result))
+    }
+
+    /// A copy between symmetric objects: on one PE within its segment, where they may overlap, else by `transfer`.
+    #[inline(always)]
+    fn between<T: Elem>(
+        &self,
+        peer: &Peer,
+        source: SymSlice<'_, T>,
+        target: SymSlice<'_, T>,
+        len: usize,
+        transfer: impl FnOnce(usize) -> Result<()>,
+    ) -> Result<()> {
+        let bytes = len * size_of::<T>();
+        if peer.pe == self.link().me() {
+            self.core.heap().segment().copy_within(source.offset(), target.offset(), bytes);
+            return Ok(());
+        }
+        transfer(bytes)
+    }
+}
+
+/// Elements from the first to the last touched by `count` blocks, saturated.
+fn extent(stride: usize, block: usize, count: usize) -> usize {
+    match count {
+        0 => 0,
+        _ => stride.saturating_mul(count - 1).saturating_add(block),
+    }
+}
+
+fn check_stride(what: &'static str, given: usize, block: usize) -> Result<()> {
+    let needed = block.max(1);
+    if given < needed { Err(ErrorKind::Length { what, given, needed }.into()) } else { Ok(()) }
+}
+
+/// A span in which non-blocking operations run; made by [`Ctx::scope`].
+pub struct Scope<'scope, 'env: 'scope, S: Sharing> {
+    ctx: &'env Ctx<'env, S>,
+    scope: PhantomData<&'scope mut &'scope ()>,
+    env: PhantomData<&'env mut &'env ()>,
+}
+
+impl<'env, S: Sharing> Scope<'_, 'env, S> {
+    /// Starts a [`put`](Ctx::put). Does not block; `source` stays borrowed until the scope ends.
+    ///
+    /// # Errors
+    /// As [`Ctx::put`].
+    #[inline]
+    pub fn put_nbi<T: Elem>(&self, target: SymSlice<'_, T>, source: &'env [T], pe: usize) -> Result<()> {
+        self.ctx.put(target, source, pe)
+    }
+
+    /// Starts a [`get`](Ctx::get). Does not block; `target` stays borrowed until the scope ends.
+    ///
+    /// # Errors
+    /// As [`Ctx::get`].
+    #[inline]
+    pub fn get_nbi<T: Elem>(&self, target: &'env mut [T], source: SymSlice<'_, T>, pe: usize) -> Result<()> {
+        self.ctx.get(target, source, pe)
+    }
+
+    /// Starts a [`put_signal`](Ctx::put_signal). Does not block; `source` stays borrowed until the scope ends. The signal arrives
+    /// without any further call.
+    ///
+    /// # Errors
+    /// As [`Ctx::put_signal`].
+    #[inline]
+    pub fn put_signal_nbi<T: Elem>(
+        &self,
+        target: SymSlice<'_, T>,
+        source: &'env [T],
+        signal: SigRef<'_>,
+        pe: usize,
+    ) -> Result<()> {
+        self.ctx.put_signal(target, source, signal, pe)
+    }
+}
+
+impl<S: Sharing> std::fmt::Debug for Scope<'_, '_, S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Scope").field("ctx", self.ctx).finish()
+    }
+}

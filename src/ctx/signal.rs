@@ -1,0 +1,325 @@
+//! Signals, and waiting for symmetric variables.
+//!
+//! A waiter spins, then yields, then sleeps. Signals and atomics wake a sleeper at once; it finds what a plain put wrote within 2 ms.
+
+use crate::ctx::{Ctx, Sharing};
+use crate::elem::{AmoInt, Elem};
+use crate::error::{ErrorKind, Result};
+use crate::heap::SymSlice;
+use crate::sync::signal::{self, Signal};
+use crate::sync::words::wait_for;
+use crate::sync::{Call, Why, Word};
+
+/// A signal: a symmetric 64-bit word and how to change it.
+#[derive(Clone, Copy, Debug)]
+pub struct SigRef<'w> {
+    word: SymSlice<'w, u64>,
+    signal: Signal,
+}
+
+impl<'w> SigRef<'w> {
+    /// The first element of `word` becomes `value`.
+    pub fn set(word: SymSlice<'w, u64>, value: u64) -> Self {
+        SigRef { word, signal: Signal::Set(value) }
+    }
+
+    /// `value` is added to the first element of `word`, wrapping.
+    pub fn add(word: SymSlice<'w, u64>, value: u64) -> Self {
+        SigRef { word, signal: Signal::Add(value) }
+    }
+}
+
+/// How a waiter compares a symmetric variable with a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cmp {
+    /// It equals the value.
+    Eq,
+    /// It differs from it.
+    Ne,
+    /// It is greater.
+    Gt,
+    /// It is greater or equal.
+    Ge,
+    /// It is less.
+    Lt,
+    /// It is less or equal.
+    Le,
+}
+
+impl Cmp {
+    /// Whether the comparison holds between `variable` and `value`.
+    #[inline]
+    pub fn holds<T: Ord>(self, variable: T, value: T) -> bool {
+        match self {
+            Cmp::Eq => variable == value,
+            Cmp::Ne => variable != value,
+            Cmp::Gt => variable > value,
+            Cmp::Ge => variable >= value,
+            Cmp::Lt => variable < value,
+            Cmp::Le => variable <= value,
+        }
+    }
+}
+
+/// What several variables are compared with: one value, or one for each.
+#[derive(Clone, Copy, Debug)]
+pub enum Values<'a, T> {
+    /// The same value for all.
+    Same(T),
+    /// One value for each variable.
+    Each(&'a [T]),
+}
+
+impl<T: AmoInt> From<T> for Values<'_, T> {
+    fn from(value: T) -> Self {
+        Values::Same(value)
+    }
+}
+
+impl<'a, T: AmoInt> From<&'a [T]> for Values<'a, T> {
+    fn from(values: &'a [T]) -> Self {
+        Values::Each(values)
+    }
+}
+
+impl<'a, T: AmoInt, const N: usize> From<&'a [T; N]> for Values<'a, T> {
+    fn from(values: &'a [T; N]) -> Self {
+        Values::Each(values)
+    }
+}
+
+impl<S: Sharing> Ctx<'_, S> {
+    /// Copies `source` to the beginning of `target` on `pe`, then signals there: whoever sees the signal sees the data. Blocks until `source` may be
+    /// reused; the signal arrives without any further call.
+    ///
+    /// # Errors
+    /// As [`put`](Ctx::put), for the target and for the signal's word.
+    #[inline]
+    pub fn put_signal<T: Elem>(
+        &self,
+        target: SymSlice<'_, T>,
+        source: &[T],
+        signal: SigRef<'_>,
+        pe: usize,
+    ) -> Result<()> {
+        let word = self.signal_word(signal, pe)?;
+        signal::deliver(self.link(), || self.put(target, source, pe), word, signal.signal)
+    }
+
+    /// Signals on `pe`, after all that this PE has put there. Does not block.
+    ///
+    /// # Errors
+    /// [`NoSuchPe`](ErrorKind::NoSuchPe), [`OutOfRange`](ErrorKind::OutOfRange) if the word is empty, [`OtherWorld`](ErrorKind::OtherWorld).
+    #[inline]
+    pub fn signal(&self, signal: SigRef<'_>, pe: usize) -> Result<()> {
+        let word = self.signal_word(signal, pe)?;
+        signal::deliver(self.link(), || Ok(()), word, signal.signal)
+    }
+
+    /// This PE's copy of a signal's word; what was put before the signal is visible afterwards. Does not block.
+    ///
+    /// # Errors
+    /// [`OutOfRange`](ErrorKind::OutOfRange) if the word is empty, [`OtherWorld`](ErrorKind::OtherWorld).
+    #[inline]
+    pub fn signal_fetch(&self, word: SymSlice<'_, u64>) -> Result<u64> {
+        self.own(word)?;
+        word.read(0)
+    }
+
+    /// Blocks until the first element of this PE's copy of `variable` satisfies `ready`, and returns it; what was put before it was written is
+    /// visible afterwards.
+    ///
+    /// # Errors
+    /// [`OutOfRange`](ErrorKind::OutOfRange) if the object is empty, [`OtherWorld`](ErrorKind::OtherWorld);
+    /// [`PeerLost`](ErrorKind::PeerLost), [`Timeout`](ErrorKind::Timeout).
+    #[inline]
+    pub fn wait<T: AmoInt>(&self, variable: SymSlice<'_, T>, ready: impl Fn(T) -> bool) -> Result<T> {
+        self.own(variable)?;
+        let value = variable.read(0)?;
+        if ready(value) {
+            return Ok(value);
+        }
+        self.wait_for(|| variable.read(0).map(|value| ready(value).then_some(value)))
+    }
+
+    /// [`wait`](Self::wait) until the comparison with `value` holds.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    #[inline]
+    pub fn wait_until<T: AmoInt>(&self, variable: SymSlice<'_, T>, cmp: Cmp, value: T) -> Result<T> {
+        self.wait(variable, |variable| cmp.holds(variable, value))
+    }
+
+    /// Whether the comparison holds now for the first element of this PE's copy of `variable`. Does not block.
+    ///
+    /// # Errors
+    /// [`OutOfRange`](ErrorKind::OutOfRange) if the object is empty, [`OtherWorld`](ErrorKind::OtherWorld).
+    #[inline]
+    pub fn test<T: AmoInt>(&self, variable: SymSlice<'_, T>, cmp: Cmp, value: T) -> Result<bool> {
+        self.own(variable)?;
+        Ok(cmp.holds(variable.read(0)?, value))
+    }
+
+    /// Blocks until the comparison has held once for every element of this PE's copy of `variables`. Elements whose `status` is not 0 are left
+    /// out; an empty `status` leaves none out. If all are left out, returns at once.
+    ///
+    /// # Errors
+    /// [`Length`](ErrorKind::Length) if `status` or the values are not as many as the variables; else as [`wait`](Self::wait).
+    pub fn wait_until_all<'a, T: AmoInt>(
+        &self,
+        variables: SymSlice<'_, T>,
+        status: &[i32],
+        cmp: Cmp,
+        values: impl Into<Values<'a, T>>,
+    ) -> Result<()> {
+        let set = self.set(variables, status, cmp, values.into())?;
+        let mut pending: Vec<usize> = set.members().collect();
+        self.wait_for(|| {
+            pending.retain(|&i| !set.holds(i));
+            Ok(pending.is_empty().then_some(()))
+        })
+    }
+
+    /// Blocks until the comparison holds for an element of this PE's copy of `variables` that `status` does not leave out, and returns
+    /// its index; `None`, at once, if all are left out.
+    ///
+    /// # Errors
+    /// As [`wait_until_all`](Self::wait_until_all).
+    pub fn wait_until_any<'a, T: AmoInt>(
+        &self,
+        variables: SymSlice<'_, T>,
+        status: &[i32],
+        cmp: Cmp,
+        values: impl Into<Values<'a, T>>,
+    ) -> Result<Option<usize>> {
+        let set = self.set(variables, status, cmp, values.into())?;
+        if set.members().next().is_none() {
+            return Ok(None);
+        }
+        self.wait_for(|| Ok(set.members().find(|i| set.holds(*i)))).map(Some)
+    }
+
+    /// Blocks until the comparison holds for at least one element of this PE's copy of `variables` that `status` does not leave out, and returns the
+    /// indices of all for which it does; empty, at once, if all are left out.
+    ///
+    /// # Errors
+    /// As [`wait_until_all`](Self::wait_until_all).
+    pub fn wait_until_some<'a, T: AmoInt>(
+        &self,
+        variables: SymSlice<'_, T>,
+        status: &[i32],
+        cmp: Cmp,
+        values: impl Into<Values<'a, T>>,
+    ) -> Result<Vec<usize>> {
+        let set = self.set(variables, status, cmp, values.into())?;
+        if set.members().next().is_none() {
+            return Ok(Vec::new());
+        }
+        self.wait_for(|| {
+            let found: Vec<usize> = set.members().filter(|i| set.holds(*i)).collect();
+            Ok((!found.is_empty()).then_some(found))
+        })
+    }
+
+    /// Whether the comparison holds now for every element that [`wait_until_all`](Self::wait_until_all) would wait for. Does not block.
+    ///
+    /// # Errors
+    /// As [`wait_until_all`](Self::wait_until_all), without those of waiting.
+    pub fn test_all<'a, T: AmoInt>(
+        &self,
+        variables: SymSlice<'_, T>,
+        status: &[i32],
+        cmp: Cmp,
+        values: impl Into<Values<'a, T>>,
+    ) -> Result<bool> {
+        let set = self.set(variables, status, cmp, values.into())?;
+        Ok(set.members().all(|i| set.holds(i)))
+    }
+
+    /// The index of an element for which the comparison holds now and that `status` does not leave out. Does not block.
+    ///
+    /// # Errors
+    /// As [`wait_until_all`](Self::wait_until_all), without those of waiting.
+    pub fn test_any<'a, T: AmoInt>(
+        &self,
+        variables: SymSlice<'_, T>,
+        status: &[i32],
+        cmp: Cmp,
+        values: impl Into<Values<'a, T>>,
+    ) -> Result<Option<usize>> {
+        let set = self.set(variables, status, cmp, values.into())?;
+        Ok(set.members().find(|i| set.holds(*i)))
+    }
+
+    /// The indices of all elements for which the comparison holds now and that `status` does not leave out. Does not block.
+    ///
+    /// # Errors
+    /// As [`wait_until_all`](Self::wait_until_all), without those of waiting.
+    pub fn test_some<'a, T: AmoInt>(
+        &self,
+        variables: SymSlice<'_, T>,
+        status: &[i32],
+        cmp: Cmp,
+        values: impl Into<Values<'a, T>>,
+    ) -> Result<Vec<usize>> {
+        let set = self.set(variables, status, cmp, values.into())?;
+        Ok(set.members().filter(|i| set.holds(*i)).collect())
+    }
+
+    fn wait_for<T>(&self, poll: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+        wait_for(self.link(), Why { call: Call::Wait, on: None }, poll)
+    }
+
+    #[inline(always)]
+    fn signal_word(&self, signal: SigRef<'_>, pe: usize) -> Result<Word> {
+        let peer = self.peer(signal.word, pe)?;
+        if signal.word.is_empty() {
+            return Err(signal.word.out_of_range(0, 1));
+        }
+        Ok(Word { pe: peer.pe, at: signal.word.offset() })
+    }
+
+    fn set<'a, T: AmoInt>(
+        &self,
+        variables: SymSlice<'a, T>,
+        status: &'a [i32],
+        cmp: Cmp,
+        values: Values<'a, T>,
+    ) -> Result<Set<'a, T>> {
+        self.own(variables)?;
+        let needed = variables.len();
+        if !status.is_empty() && status.len() != needed {
+            return Err(ErrorKind::Length { what: "status", given: status.len(), needed }.into());
+        }
+        match values {
+            Values::Each(values) if values.len() != needed => {
+                Err(ErrorKind::Length { what: "values", given: values.len(), needed }.into())
+            }
+            _ => Ok(Set { variables, status, cmp, values }),
+        }
+    }
+}
+
+/// Some symmetric variables and what is asked of them.
+struct Set<'a, T> {
+    variables: SymSlice<'a, T>,
+    status: &'a [i32],
+    cmp: Cmp,
+    values: Values<'a, T>,
+}
+
+impl<T: AmoInt> Set<'_, T> {
+    /// The indices that the status does not leave out.
+    fn members(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.variables.len()).filter(|i| self.status.get(*i).is_none_or(|status| *status == 0))
+    }
+
+    fn holds(&self, i: usize) -> bool {
+        let value = match self.values {
+            Values::Same(value) => value,
+            Values::Each(values) => values[i],
+        };
+        self.variables.read(i).is_ok_and(|variable| self.cmp.holds(variable, value))
+    }
+}

@@ -1,0 +1,232 @@
+//! The members of a team, with the synchronisation state that is theirs alone.
+//!
+//! A group owns a *slot*: words at the same offset on all PEs, reserved at start-up. When a slot is used again, its epochs go on from the highest
+//! that any member has seen there, so that nothing left in it can be mistaken for news.
+//!
+//! Every collective call passes one barrier with a print of the call and its arguments. If the prints differ, all members learn it there, show
+//! each other what they called, and return the same error; the group stays in step. Knows nothing of user memory.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::heap::control::{Layout, RECORD_WORDS};
+use crate::sync::barrier::Radix;
+use crate::sync::{Barrier, Call, Verdict, Word, Words};
+use crate::transport::Peer;
+use crate::transport::link::Link;
+
+/// What the members of a group show each other.
+pub(crate) type Record = [u64; RECORD_WORDS];
+
+/// Bits of a print that hold the call's argument; the call's code lies above.
+const ARGUMENT_BITS: u32 = 56;
+
+/// The largest argument of a print: stands for all that is too large, and for nonsense.
+pub(crate) const HUGE: u64 = (1 << 50) - 1;
+
+/// The slots of one PE: which are in use, and how far the epochs of each have got.
+#[derive(Debug)]
+pub(crate) struct Slots(Mutex<Vec<Slot>>);
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Slot {
+    used: bool,
+    epoch: u64,
+}
+
+impl Slots {
+    pub(crate) fn new(slots: usize) -> Self {
+        Slots(Mutex::new(vec![Slot::default(); slots]))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Slot>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Slots {
+    /// Takes a slot.
+    pub(crate) fn take(&self, slot: usize) {
+        self.lock()[slot].used = true;
+    }
+
+    /// Gives a slot back whose last epoch is `epoch`.
+    pub(crate) fn release(&self, slot: usize, epoch: u64) {
+        self.lock()[slot] = Slot { used: false, epoch };
+    }
+
+    /// The slots that are free, a bit each, and the epochs of all.
+    pub(crate) fn free_map(&self) -> ([u64; 4], Vec<u64>) {
+        let slots = self.lock();
+        let mut free = [0_u64; 4];
+        for (i, _) in slots.iter().enumerate().filter(|(_, slot)| !slot.used) {
+            free[i / 64] |= 1 << (i % 64);
+        }
+        (free, slots.iter().map(|slot| slot.epoch).collect())
+    }
+}
+
+/// The members of a team as one of them keeps them.
+#[derive(Debug)]
+pub(crate) struct Group {
+    peers: Box<[Peer]>,
+    me: usize,
+    slot: usize,
+    exchange: usize,
+    barrier: Barrier,
+}
+
+impl Group {
+    /// The team of `members` (world numbers) in `slot`, which must hold no epoch past `epoch`, as seen by its member `me`.
+    pub(crate) fn new(link: &Link, layout: &Layout, members: &[usize], me: usize, slot: usize, epoch: u64, radix: Radix) -> Self {
+        let radix = radix.for_team(members.len());
+        Group {
+            peers: members.iter().map(|&pe| link.peers()[pe]).collect(),
+            me,
+            slot,
+            exchange: layout.exchange(slot),
+            barrier: Barrier::new(members, me, layout.barrier(slot), radix, epoch),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn peers(&self) -> &[Peer] {
+        &self.peers
+    }
+
+    #[inline(always)]
+    pub(crate) fn me(&self) -> usize {
+        self.me
+    }
+
+    /// The slot, and the last epoch in it.
+    pub(crate) fn slot(&self) -> (usize, u64) {
+        (self.slot, self.barrier.epoch())
+    }
+
+    /// Their world numbers, in team order.
+    pub(crate) fn members(&self) -> impl Iterator<Item = usize> + '_ {
+        self.peers.iter().map(|peer| peer.pe)
+    }
+
+    /// The member that is PE `world` of the world.
+    pub(crate) fn position(&self, world: usize) -> Option<usize> {
+        self.members().position(|pe| pe == world)
+    }
+
+    /// Blocks until all members have made this call with this argument. Collective.
+    #[inline]
+    pub(crate) fn agree(&self, link: &Link, call: Call, argument: u64) -> Result<()> {
+        let print = (call as u64) << ARGUMENT_BITS | argument;
+        match self.barrier.arrive(link, call, print)? {
+            Verdict::Agree => Ok(()),
+            Verdict::Conflict => Err(self.disagreement(link, print)),
+        }
+    }
+
+    /// Every member's record, in team order. Collective.
+    pub(crate) fn exchange(&self, link: &Link, mine: Record) -> Result<Vec<Record>> {
+        for (i, value) in mine.into_iter().enumerate() {
+            link.store(Word { pe: link.me(), at: self.exchange + 8 * i }, value)?;
+        }
+        self.settle(link)?;
+        let read = |pe| -> Result<Record> {
+            let mut record = Record::default();
+            for (i, value) in record.iter_mut().enumerate() {
+                *value = link.load(Word { pe, at: self.exchange + 8 * i })?;
+            }
+            Ok(record)
+        };
+        let records = self.members().map(read).collect::<Result<Vec<_>>>()?;
+        // Nobody replaces its record before all have read it.
+        self.settle(link)?;
+        Ok(records)
+    }
+
+    /// A barrier inside a collective call, where all members are known to be.
+    fn settle(&self, link: &Link) -> Result<()> {
+        self.barrier.arrive(link, Call::Exchange, (Call::Exchange as u64) << ARGUMENT_BITS).map(|_| ())
+    }
+
+    /// All members made different calls, and know it: each shows its own, and all report the same.
+    #[cold]
+    fn disagreement(&self, link: &Link, print: u64) -> Error {
+        let mut mine = Record::default();
+        mine[0] = print;
+        match self.exchange(link, mine) {
+            Ok(records) => {
+                let calls = records.iter().map(|record| describe(record[0])).collect::<Vec<_>>();
+                ErrorKind::Mismatch { report: report(&calls) }.into()
+            }
+            Err(error) => error,
+        }
+    }
+}
+
+/// A print in words.
+fn describe(print: u64) -> String {
+    let argument = print & ((1 << ARGUMENT_BITS) - 1);
+    let call = Call::of(print >> ARGUMENT_BITS);
+    let size = argument & HUGE;
+    let bytes = if size == HUGE { "far too many".to_string() } else { size.to_string() };
+    match call {
+        Call::Alloc | Call::AllocZeroed => match argument >> 50 {
+            0..=6 => format!("{}({bytes} bytes)", call.name()),
+            align => format!("{}({bytes} bytes, aligned to {})", call.name(), 1_u64 << align),
+        },
+        Call::Realloc => format!("realloc({bytes} bytes)"),
+        Call::Free => format!("free(offset {bytes})"),
+        Call::Split => match argument >> 50 {
+            0 => "split_strided or split_2d with other arguments".into(),
+            1 => "split_list with another list".into(),
+            _ => "split_colour".into(),
+        },
+        _ => call.name().into(),
+    }
+}
+
+/// Who says what, grouped: `PE 2 calls x, PEs 0-1 and 3 call y`; the smallest group first.
+pub(crate) fn report(said: &[String]) -> String {
+    let mut groups: Vec<(&String, Vec<usize>)> = Vec::new();
+    for (pe, text) in said.iter().enumerate() {
+        match groups.iter_mut().find(|(other, _)| *other == text) {
+            Some((_, pes)) => pes.push(pe),
+            None => groups.push((text, vec![pe])),
+        }
+    }
+    groups.sort_by_key(|(_, pes)| pes.len());
+    let line = |(text, pes): &(&String, Vec<usize>)| match pes.as_slice() {
+        [pe] => format!("PE {pe} calls {text}"),
+        many => format!("PEs {} call {text}", ranges(many)),
+    };
+    groups.iter().map(line).collect::<Vec<_>>().join(", ")
+}
+
+/// Numbers in ascending order, runs shortened: `0-3 and 7`.
+fn ranges(numbers: &[usize]) -> String {
+    let mut runs: Vec<(usize, usize)> = Vec::new();
+    for &number in numbers {
+        match runs.last_mut() {
+            Some((_, last)) if *last + 1 == number => *last = number,
+            _ => runs.push((number, number)),
+        }
+    }
+    let texts: Vec<String> =
+        runs.iter().map(|&(a, b)| if a == b { a.to_string() } else { format!("{a}-{b}") }).collect();
+    match texts.as_slice() {
+        [rest @ .., last] if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
+        _ => texts.concat(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_groups_and_names_the_odd_one_first() {
+        let said: Vec<String> = ["y", "y", "x", "y"].map(String::from).to_vec();
+        assert_eq!(report(&said), "PE 2 calls x, PEs 0-1 and 3 call y");
+        assert_eq!(ranges(&[0, 1, 2, 5, 7, 8]), "0-2, 5 and 7-8");
+    }
+}

@@ -1,0 +1,247 @@
+//! Teams: ordered sets of PEs, split from one another. What one team does never disturbs another.
+//!
+//! A split is collective over the parent: its PEs agree on the arguments and on the lowest slot that is free on all of them. Teams of one split are
+//! disjoint and share the slot's number.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::core::Core;
+use crate::ctx::{Ctx, Sharing};
+use crate::error::{ErrorKind, Result};
+use crate::group::{Group, HUGE};
+use crate::sync::{Call, Words};
+
+/// An ordered set of PEs, numbered from 0 in the team's order.
+///
+/// A team is made by splitting another, which is collective over the parent: *all* its PEs must call, also those that will be in no new team.
+/// [`destroy`](Team::destroy) gives its slot back; dropping a team does not, since that would have to communicate.
+#[derive(Clone)]
+pub struct Team<'w> {
+    core: &'w Core,
+    group: Arc<Group>,
+}
+
+impl<'w> Team<'w> {
+    pub(crate) fn new(core: &'w Core, group: Arc<Group>) -> Self {
+        Team { core, group }
+    }
+
+    /// A context whose PE numbers are this team's. Costs nothing.
+    pub fn ctx<S: Sharing>(&self) -> Ctx<'_, S> {
+        Ctx::new(self.core, &self.group)
+    }
+
+    /// This PE's number in the team.
+    pub fn me(&self) -> usize {
+        self.group.me()
+    }
+
+    /// The number of PEs in the team.
+    pub fn n_pes(&self) -> usize {
+        self.group.peers().len()
+    }
+
+    /// The number that PE `pe` of this team has in `other`; `None` if it is not in there.
+    ///
+    /// # Errors
+    /// [`NoSuchPe`](ErrorKind::NoSuchPe) if this team has no PE `pe`.
+    pub fn translate(&self, pe: usize, other: &Team<'_>) -> Result<Option<usize>> {
+        let n_pes = self.n_pes();
+        let peer = self.group.peers().get(pe).ok_or(ErrorKind::NoSuchPe { pe, n_pes })?;
+        Ok(other.group.position(peer.pe))
+    }
+
+    /// The world numbers of the members, in team order.
+    pub fn members(&self) -> Vec<usize> {
+        self.group.members().collect()
+    }
+
+    /// Blocks until all members have called it. Collective over the team. Says nothing about puts: for that, see
+    /// [`barrier`](Self::barrier).
+    ///
+    /// # Errors
+    /// [`Mismatch`](ErrorKind::Mismatch) if a member is in another collective call; [`PeerLost`](ErrorKind::PeerLost),
+    /// [`Timeout`](ErrorKind::Timeout).
+    #[inline]
+    pub fn sync(&self) -> Result<()> {
+        self.group.agree(&self.core.link, Call::Sync, 0)
+    }
+
+    /// Completes this PE's puts everywhere, then blocks until all members have done so: afterwards all of them see all that was put
+    /// before. Collective over the team.
+    ///
+    /// # Errors
+    /// As [`sync`](Self::sync).
+    #[inline]
+    pub fn barrier(&self) -> Result<()> {
+        self.core.link.quiet()?;
+        self.group.agree(&self.core.link, Call::Barrier, 0)
+    }
+
+    /// The team of the PEs `start`, `start + stride`, … (`size` of them, numbered in this order), or `None` on PEs outside it. The numbers are
+    /// this team's, whatever its own stride; a negative stride counts down. Collective over this team, with the same arguments on all its PEs.
+    ///
+    /// # Errors
+    /// [`BadTeam`](ErrorKind::BadTeam) if the numbers leave this team, [`NoTeamSlot`](ErrorKind::NoTeamSlot) if no slot is left: on all PEs
+    /// alike; and as [`sync`](Self::sync).
+    pub fn split_strided(&self, start: usize, stride: isize, size: usize) -> Result<Option<Team<'w>>> {
+        let wanted = strided(start, stride, size, self.n_pes());
+        let print = digest([start as u64, stride as u64, size as u64]);
+        self.split(print, move |_| wanted.map(|members| vec![members]))
+    }
+
+    /// The team of the listed PEs, in the list's order, or `None` on PEs outside it. Collective over this team, with the same list on all its PEs.
+    ///
+    /// # Errors
+    /// As [`split_strided`](Self::split_strided); a PE may not be listed twice.
+    pub fn split_list(&self, pes: &[usize]) -> Result<Option<Team<'w>>> {
+        let n = self.n_pes();
+        let bad = |why| Err(ErrorKind::BadTeam(why).into());
+        let wanted = if pes.is_empty() {
+            bad("an empty list of PEs".into())
+        } else if let Some(pe) = pes.iter().find(|pe| **pe >= n) {
+            Err(ErrorKind::NoSuchPe { pe: *pe, n_pes: n }.into())
+        } else if let Some((_, pe)) = pes.iter().enumerate().find(|(i, pe)| pes[..*i].contains(pe)) {
+            bad(format!("PE {pe} is listed twice"))
+        } else {
+            Ok(pes.to_vec())
+        };
+        let print = 1 << 50 | digest(pes.iter().map(|pe| *pe as u64));
+        self.split(print, move |_| wanted.map(|members| vec![members]))
+    }
+
+    /// One team for each colour, of the PEs that gave it, in the order of their keys (of their numbers, where keys are equal); `None` on PEs that
+    /// gave no colour. Collective over this team.
+    ///
+    /// # Errors
+    /// [`NoTeamSlot`](ErrorKind::NoTeamSlot) on all PEs alike; and as [`sync`](Self::sync).
+    pub fn split_colour(&self, colour: Option<u64>, key: i64) -> Result<Option<Team<'w>>> {
+        let mine = [u64::from(colour.is_some()), colour.unwrap_or(0), key as u64];
+        self.split_by(2 << 50, mine, |records| {
+            let mut order: Vec<usize> = (0..records.len()).filter(|pe| records[*pe][0] == 1).collect();
+            order.sort_by_key(|&pe| (records[pe][1], records[pe][2] as i64, pe));
+            Ok(order.chunk_by(|a, b| records[*a][1] == records[*b][1]).map(<[usize]>::to_vec).collect())
+        })
+    }
+
+    /// This team as a grid of rows of `x_range` PEs: the team of this PE's row and the team of its column. The last row may be shorter.
+    /// Collective over this team, with the same argument on all its PEs.
+    ///
+    /// # Errors
+    /// [`BadTeam`](ErrorKind::BadTeam) if `x_range` is 0; and as [`split_strided`](Self::split_strided).
+    pub fn split_2d(&self, x_range: usize) -> Result<(Team<'w>, Team<'w>)> {
+        let n = self.n_pes();
+        let line = |by_row: bool| {
+            if x_range == 0 {
+                return Err(ErrorKind::BadTeam("rows of 0 PEs".into()).into());
+            }
+            let lines = if by_row { n.div_ceil(x_range) } else { x_range.min(n) };
+            Ok((0..lines)
+                .map(|l| (0..n).filter(|pe| l == if by_row { pe / x_range } else { pe % x_range }).collect())
+                .collect())
+        };
+        let row = self.split(digest([x_range as u64, 0]), |_| line(true))?;
+        let column = self.split(digest([x_range as u64, 1]), |_| line(false));
+        match (row, column) {
+            (Some(row), Ok(Some(column))) => Ok((row, column)),
+            (Some(row), Err(error)) => row.destroy().and(Err(error)),
+            // Every PE is in a row and in a column.
+            _ => Err(ErrorKind::BadTeam(format!("PE {} is in no row of {x_range}", self.me())).into()),
+        }
+    }
+
+    /// Ends the team: its slot can be used again. Collective over the team. The world's team and the team of a host do not end.
+    ///
+    /// # Errors
+    /// [`BadTeam`](ErrorKind::BadTeam) for a team that does not end; and as [`sync`](Self::sync).
+    pub fn destroy(self) -> Result<()> {
+        if self.core.is_permanent(&self.group) {
+            return Err(ErrorKind::BadTeam("the world's team and the host's last as long as the world".into()).into());
+        }
+        self.group.agree(&self.core.link, Call::Destroy, 0)?;
+        let (slot, epoch) = self.group.slot();
+        self.core.slots.release(slot, epoch);
+        Ok(())
+    }
+
+    fn split(&self, print: u64, choose: impl FnOnce(&[[u64; 3]]) -> Result<Vec<Vec<usize>>>) -> Result<Option<Team<'w>>> {
+        self.split_by(print, [0; 3], choose)
+    }
+
+    /// The one way to new teams: agrees on the arguments, exchanges each PE's `mine`, chooses members (numbers of this team) from
+    /// all of them, equally on all PEs, and takes a slot.
+    fn split_by(
+        &self,
+        print: u64,
+        mine: [u64; 3],
+        choose: impl FnOnce(&[[u64; 3]]) -> Result<Vec<Vec<usize>>>,
+    ) -> Result<Option<Team<'w>>> {
+        let (core, link) = (self.core, &self.core.link);
+        self.group.agree(link, Call::Split, print)?;
+        let (free, epochs) = core.slots.free_map();
+        let [a, b, c] = mine;
+        let first = self.group.exchange(link, [a, b, c, free[0], free[1], free[2], free[3], 0])?;
+        let free_everywhere = (0..4).find_map(|i| {
+            let common = first.iter().fold(u64::MAX, |all, record| all & record[3 + i]);
+            (common != 0).then(|| 64 * i + common.trailing_zeros() as usize)
+        });
+        let slot = free_everywhere.ok_or(ErrorKind::NoTeamSlot { slots: epochs.len() })?;
+        let second = self.group.exchange(link, [epochs[slot], 0, 0, 0, 0, 0, 0, 0])?;
+        let epoch = second.iter().map(|record| record[0]).max().unwrap_or(0);
+        let teams = choose(&first.iter().map(|record| [record[0], record[1], record[2]]).collect::<Vec<_>>())?;
+        let mine = teams.iter().find_map(|team| team.iter().position(|pe| *pe == self.me()).map(|me| (team, me)));
+        let Some((team, me)) = mine else { return Ok(None) };
+        core.slots.take(slot);
+        let members: Vec<usize> = team.iter().map(|pe| self.group.peers()[*pe].pe).collect();
+        tracing::debug!(slot, ?members, "team split");
+        let group = Group::new(link, &core.layout, &members, me, slot, epoch, core.radix);
+        Ok(Some(Team { core, group: Arc::new(group) }))
+    }
+}
+
+impl fmt::Debug for Team<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Team").field("me", &self.me()).field("members", &self.members()).finish()
+    }
+}
+
+/// The members of a strided team of a parent of `n`.
+fn strided(start: usize, stride: isize, size: usize, n: usize) -> Result<Vec<usize>> {
+    let bad = |why: String| Err(ErrorKind::BadTeam(why).into());
+    if size == 0 {
+        return bad("0 PEs".into());
+    }
+    if stride == 0 && size > 1 {
+        return bad(format!("{size} PEs at stride 0"));
+    }
+    let last = (size as i128 - 1) * stride as i128 + start as i128;
+    if start >= n || last < 0 || last >= n as i128 {
+        return bad(format!("PEs {start} to {last} at stride {stride} leave a team of {n}"));
+    }
+    Ok((0..size).map(|i| (start as i128 + i as i128 * stride as i128) as usize).collect())
+}
+
+/// FNV-1a of some numbers, in the 50 bits that a print has for it: tells different arguments apart where they differ by mistake.
+fn digest(numbers: impl IntoIterator<Item = u64>) -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for byte in numbers.into_iter().flat_map(u64::to_le_bytes) {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+    }
+    hash & HUGE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strided_members_are_the_parents_numbers() {
+        assert_eq!(strided(4, -2, 3, 5).unwrap(), [4, 2, 0]);
+        assert_eq!(strided(1, 3, 2, 5).unwrap(), [1, 4]);
+        assert_eq!(strided(2, 0, 1, 3).unwrap(), [2]);
+        for (start, stride, size) in [(0, 1, 6), (5, 1, 1), (0, -1, 2), (0, 0, 2), (0, 1, 0), (1, isize::MAX, 3), (0, isize::MIN, 2)] {
+            assert!(strided(start, stride, size, 5).is_err(), "{start} {stride} {size}");
+        }
+    }
+}

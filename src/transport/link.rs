@@ -1,0 +1,432 @@
+//! Everything a PE can do to the others by offset, over whichever route: put, get, atomics, fence, quiet, and waiting. Untyped: the
+//! typed front (`ctx`) checks ranges and turns elements into bytes.
+//!
+//! On mapped memory the caller does everything itself. x86 keeps stores in order, and on other processors `fence` is a release fence, so
+//! order costs nothing there; `quiet` is a full fence, since two PEs that each put, quiet and get must not both read old values.
+
+use std::sync::Mutex;
+use std::sync::atomic::{Ordering, compiler_fence, fence};
+use std::time::{Duration, Instant};
+
+use rustix::thread::{MembarrierCommand, futex, membarrier};
+
+use crate::config::RouteChoice;
+use crate::error::{ErrorKind, Result};
+use crate::heap::control::{ABORT, ANNOUNCEMENT, BELL, Loss, SLEEPERS};
+use crate::elem::{AmoBits, AmoElem, Elem, Width};
+use crate::heap::{Heap, Segment, SymSlice, load, store};
+use crate::sync::announce::RECORD;
+use crate::sync::park::{self, Bed};
+use crate::sync::{Announcement, Call, Idle, Why, Word, Words, atom};
+use crate::transport::loopback::{self, Base};
+use crate::transport::shuffle::Shuffle;
+use crate::transport::{Amo, AmoOp, Endpoint, Peer, Route};
+
+/// When a waiter spins, yields, sleeps and gives up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// Polls before it yields its core.
+    pub(crate) spin: u32,
+    /// How long it may wait at all.
+    pub(crate) timeout: Option<Duration>,
+}
+
+/// Polls that come before the first pause instruction: on some processors one pause takes as long as a hand-over.
+const HOT_POLLS: u32 = 200;
+/// How long a waiter yields before it sleeps. Long enough for a round of every PE of an oversubscribed host.
+const YIELD_FOR: Duration = Duration::from_millis(1);
+/// A nap lasts an eighth of the wait so far, within these bounds. The bell ends it early; but a plain put, a store through a pointer or a
+/// network card rings no bell, and then a waiter oversleeps by an eighth at most.
+const NAP: std::ops::RangeInclusive<Duration> = Duration::from_micros(50)..=Duration::from_millis(2);
+
+/// The way from this PE to all others.
+pub(crate) struct Link {
+    me: usize,
+    heap: Heap,
+    _mapped: Vec<Option<Segment>>,
+    peers: Box<[Peer]>,
+    control: Box<[Option<Base>]>,
+    endpoint: Option<Box<dyn Endpoint>>,
+    patience: Patience,
+    stream_from: usize,
+    announcing: Mutex<()>,
+}
+
+impl Link {
+    /// The link of PE `me` over its `peers` (by world number); `mapped` are the peers' segments, which the loopback routes point into.
+    pub(crate) fn new(
+        me: usize,
+        heap: Heap,
+        _mapped: Vec<Option<Segment>>,
+        peers: Box<[Peer]>,
+        endpoint: Option<Box<dyn Endpoint>>,
+        patience: Patience,
+        stream_from: usize,
+    ) -> Self {
+        // Where the kernel refuses, a sleeper's fence is an ordinary one and a lost ring costs it one nap.
+        let _ = membarrier(MembarrierCommand::RegisterGlobalExpedited);
+        Link { me, heap, _mapped: mapped, peers, endpoint, patience, stream_from, announcing: Mutex::new(()) }
+    }
+
+    pub(crate) fn me(&self) -> usize {
+        self.me
+    }
+
+    pub(crate) fn heap(&self) -> &Heap {
+        &self.heap
+    }
+
+    pub(crate) fn peers(&self) -> &[Peer] {
+        &self.peers
+    }
+
+    /// Copies `bytes` from `source` to offset `at` of a peer.
+    ///
+    /// # Safety
+    /// The range lies in the segment; `source` is valid for `bytes`, and does not overlap the target.
+    #[inline(always)]
+    pub(crate) unsafe fn put(&self, peer: &Peer, at: usize, source: *const u8, bytes: usize) -> Result<()> {
+        match peer.rma {
+            Route::Loopback(base) => {
+                // SAFETY: the caller vouches for both sides.
+                unsafe { loopback::copy(base.at(at), source, bytes, self.stream_from) };
+                Ok(())
+            }
+            // SAFETY: the caller vouches for the source.
+            Route::Remote => self.put_remote(peer.pe, at, unsafe { std::slice::from_raw_parts(source, bytes) }),
+        }
+    }
+
+    /// Copies `bytes` from offset `at` of a peer to `target`.
+    ///
+    /// # Safety
+    /// The range lies in the segment; `target` is valid for `bytes`, and does not overlap the source.
+    #[inline(always)]
+    pub(crate) unsafe fn get(&self, peer: &Peer, at: usize, target: *mut u8, bytes: usize) -> Result<()> {
+        match peer.rma {
+            Route::Loopback(base) => {
+                // SAFETY: the caller vouches for both sides.
+                unsafe { loopback::copy(target, base.at(at), bytes, self.stream_from) };
+                Ok(())
+            }
+            // SAFETY: the caller vouches for the target.
+            Route::Remote => self.get_remote(peer.pe, at, unsafe { std::slice::from_raw_parts_mut(target, bytes) }),
+        }
+    }
+
+    /// Runs an atomic operation on the first element of `target` on a peer and returns what it was.
+    #[inline(always)]
+    pub(crate) fn amo<T: AmoElem>(
+        &self,
+        peer: &Peer,
+        target: SymSlice<'_, T>,
+        op: AmoOp,
+        operand: T,
+        expected: T,
+    ) -> Result<T> {
+        if target.is_empty() {
+            return Err(target.out_of_range(0, 1));
+        }
+        let (operand, expected) = (operand.to_bits(), expected.to_bits());
+        match peer.amo {
+            Route::Loopback(base) => {
+                // SAFETY: a handle's first element lies in the segment, which is as long on every PE, and is aligned.
+                Ok(T::from_bits(unsafe { loopback::amo(base.at(target.offset()), op, operand, expected) }))
+            }
+            Route::Remote => {
+                let amo =
+                    Amo { op, width: T::Bits::WIDTH, operand: operand.widen(), expected: expected.widen() };
+                self.amo_remote(peer.pe, target.offset(), amo).map(|held| T::from_bits(T::Bits::narrow(held)))
+            }
+        }
+    }
+
+    /// Writes the first element of `target` on a peer, whole if the machine can.
+    #[inline(always)]
+    pub(crate) fn put_element<T: Elem>(&self, peer: &Peer, target: SymSlice<'_, T>, value: T) -> Result<()> {
+        if target.is_empty() {
+            return Err(target.out_of_range(0, 1));
+        }
+        match peer.rma {
+            Route::Loopback(base) => {
+                // SAFETY: a handle's first element lies in the segment, which is as long on every PE, and is aligned.
+                unsafe { store(base.at(target.offset()).cast(), value) };
+                Ok(())
+            }
+            Route::Remote => self.put_remote(peer.pe, target.offset(), bytemuck::bytes_of(&value)),
+        }
+    }
+
+    /// Reads the first element of `source` on a peer, whole if the machine can.
+    #[inline(always)]
+    pub(crate) fn get_element<T: Elem>(&self, peer: &Peer, source: SymSlice<'_, T>) -> Result<T> {
+        if source.is_empty() {
+            return Err(source.out_of_range(0, 1));
+        }
+        match peer.rma {
+            // SAFETY: a handle's first element lies in the segment, which is as long on every PE, and is aligned.
+            Route::Loopback(base) => Ok(unsafe { load(base.at(source.offset()).cast()) }),
+            Route::Remote => {
+                let mut value = T::zeroed();
+                self.get_remote(peer.pe, source.offset(), bytemuck::bytes_of_mut(&mut value)).map(|()| value)
+            }
+        }
+    }
+
+    /// Orders this PE's earlier puts to each PE before its later ones.
+    #[inline(always)]
+    pub(crate) fn fence(&self) -> Result<()> {
+        fence(Ordering::Release);
+        match &self.endpoint {
+            None => Ok(()),
+            Some(endpoint) => self.fence_remote(endpoint.as_ref()),
+        }
+    }
+
+    /// Tells every PE of this host that waiting is in vain.
+    #[cold]
+    pub(crate) fn abort_all(&self, loss: Loss) {
+        for &base in self.control.iter().flatten() {
+            // SAFETY: the abort word is part of every control page, which stays mapped while `self` lives.
+            atom::claim(unsafe { base.word(ABORT) }, 0, loss.encode());
+            HostBed { base }.strike();
+        }
+    }
+
+    /// The loss that was announced to this PE, if any.
+    pub(crate) fn loss(&self) -> Option<Loss> {
+        // SAFETY: the abort word is part of this PE's control page, which stays mapped while `self` lives.
+        self.bed(self.me).and_then(|bed| Loss::decode(atom::observe(unsafe { bed.base.word(ABORT) })))
+    }
+
+    #[cold]
+    fn put_remote(&self, pe: usize, at: usize, source: &[u8]) -> Result<()> {
+        self.remote()?.put(pe, at, source)
+    }
+
+    #[cold]
+    fn get_remote(&self, pe: usize, at: usize, target: &mut [u8]) -> Result<()> {
+        self.remote()?.get(pe, at, target)
+    }
+
+    #[cold]
+    fn amo_remote(&self, pe: usize, at: usize, amo: Amo) -> Result<u64> {
+        self.remote()?.amo(pe, at, amo)
+    }
+
+    #[cold]
+    fn fence_remote(&self, endpoint: &dyn Endpoint) -> Result<()> {
+        self.peers.iter().filter(|peer| matches!(peer.rma, Route::Remote)).try_for_each(|peer| endpoint.fence(peer.pe))
+    }
+
+    fn remote(&self) -> Result<&dyn Endpoint> {
+        self.endpoint.as_deref().ok_or_else(|| ErrorKind::os("reaching a PE of another host", std::io::ErrorKind::Unsupported))
+    }
+
+    /// Where the waiters of a PE of this host sleep.
+    #[inline(always)]
+    fn bed(&self, pe: usize) -> Option<HostBed> {
+        self.control[pe].map(|base| HostBed { base })
+    }
+
+    /// A step of waiting that is not a spin: yields, then sleeps; looks whether the wait is in vain.
+    #[cold]
+    fn rest(&self, idle: &mut Idle, why: Why) -> Result<()> {
+        if let Some(loss) = self.loss()
+            && loss.pe != self.me
+        {
+            return Err(ErrorKind::PeerLost { pe: loss.pe, reason: loss.reason().into() }.into());
+        }
+        let waited = idle.since.get_or_insert_with(Instant::now).elapsed();
+        if self.patience.timeout.is_some_and(|limit| waited > limit) {
+            let waiting_for = self.whereabouts(why);
+            return Err(ErrorKind::Timeout { pe: self.me, call: why.call.name(), after: waited, waiting_for }.into());
+        }
+        if waited < YIELD_FOR {
+            std::thread::yield_now();
+            return Ok(());
+        }
+        let Some(bed) = self.bed(self.me) else {
+            std::thread::sleep((waited / 8).clamp(*NAP.start(), *NAP.end()));
+            return Ok(());
+        };
+        match idle.bell {
+            None => {
+                self.announce(why);
+                idle.bell = Some(park::lie_down(&bed));
+            }
+            Some(bell) => {
+                bed.sleep(bell, (waited / 8).clamp(*NAP.start(), *NAP.end()));
+                idle.bell = Some(bed.bell());
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what this PE waits for where others can read it. Of several waiting threads one is seen.
+    fn announce(&self, why: Why) {
+        let Ok(_one_writer) = self.announcing.try_lock() else { return };
+        let mut record = [0; RECORD];
+        record[0] = why.call as u64;
+        record[1] = why.on.map_or(0, |pe| pe as u64 + 1);
+        // This PE's own page is always mapped, so this cannot fail.
+        let _ = Announcement::new(ANNOUNCEMENT).write(self, self.me, record);
+    }
+
+    /// What is known of the PE that a wait depends on.
+    fn whereabouts(&self, why: Why) -> String {
+        let Some(pe) = why.on else { return "nobody wrote what it waits for".into() };
+        let record = (0..100).find_map(|_| Announcement::new(ANNOUNCEMENT).try_read(self, pe).ok().flatten());
+        match record.map(|record| (Call::of(record[0]), record[1])) {
+            None | Some((Call::None, _)) => format!("it waits for PE {pe}, which waits for nobody"),
+            Some((call, 0)) => format!("it waits for PE {pe}, which is in {}", call.name()),
+            Some((call, on)) => format!("it waits for PE {pe}, which is in {} and waits for PE {}", call.name(), on - 1),
+        }
+    }
+
+    /// The word at an offset of a mapped PE.
+    #[inline(always)]
+    fn word<'a>(&'a self, base: Base, at: usize) -> &'a std::sync::atomic::AtomicU64 {
+        debug_assert!(at.is_multiple_of(8) && at + 8 <= self.heap.segment().len());
+        // SAFETY: protocols get their offsets from the layout or from handles, aligned and inside; segments live as long as `self`.
+        unsafe { base.word(at) }
+    }
+
+    fn amo_word(&self, word: Word, op: AmoOp, operand: u64, expected: u64) -> Result<u64> {
+        self.amo_remote(word.pe, word.at, Amo { op, width: Width::W64, operand, expected })
+    }
+}
+
+impl Words for Link {
+    #[inline(always)]
+    fn load(&self, word: Word) -> Result<u64> {
+        match self.peers[word.pe].amo {
+            Route::Loopback(base) => Ok(atom::observe(self.word(base, word.at))),
+            Route::Remote => self.amo_word(word, AmoOp::Fetch, 0, 0),
+        }
+    }
+
+    #[inline(always)]
+    fn store(&self, word: Word, value: u64) -> Result<()> {
+        match self.peers[word.pe].amo {
+            Route::Loopback(base) => {
+                atom::publish(self.word(base, word.at), value);
+                Ok(())
+            }
+            Route::Remote => {
+                self.remote()?.fence(word.pe)?;
+                self.amo_word(word, AmoOp::Set, value, 0).map(|_| ())
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn add(&self, word: Word, value: u64) -> Result<u64> {
+        match self.peers[word.pe].amo {
+            Route::Loopback(base) => Ok(atom::accumulate(self.word(base, word.at), value)),
+            Route::Remote => {
+                self.remote()?.fence(word.pe)?;
+                self.amo_word(word, AmoOp::Add, value, 0)
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn compare_swap(&self, word: Word, old: u64, new: u64) -> Result<u64> {
+        match self.peers[word.pe].amo {
+            Route::Loopback(base) => Ok(atom::claim(self.word(base, word.at), old, new)),
+            Route::Remote => {
+                self.remote()?.fence(word.pe)?;
+                self.amo_word(word, AmoOp::CompareSwap, new, old)
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn quiet(&self) -> Result<()> {
+        fence(Ordering::SeqCst);
+        match &self.endpoint {
+            None => Ok(()),
+            Some(endpoint) => endpoint.quiet(),
+        }
+    }
+
+    #[inline(always)]
+    fn ring(&self, pe: usize) {
+        if let Some(bed) = self.bed(pe) {
+            park::ring(&bed);
+        }
+    }
+
+    #[inline(always)]
+    fn pause(&self, idle: &mut Idle, why: Why) -> Result<()> {
+        let step = idle.steps;
+        idle.steps = step.saturating_add(1);
+        if step >= self.patience.spin {
+            return self.rest(idle, why);
+        }
+        if step >= HOT_POLLS {
+            std::hint::spin_loop();
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn resume(&self, idle: Idle) {
+        if idle.bell.is_some()
+            && let Some(bed) = self.bed(self.me)
+        {
+            park::get_up(&bed);
+            self.announce(Why { call: Call::None, on: None });
+        }
+    }
+}
+
+/// The bed of a PE of this host, in its control page.
+#[derive(Clone, Copy)]
+struct HostBed {
+    base: Base,
+}
+
+impl HostBed {
+    fn futex(&self) -> &std::sync::atomic::AtomicU32 {
+        // SAFETY: the bell is part of a control page, which stays mapped while the link lives.
+        unsafe { self.base.half_word(BELL) }
+    }
+}
+
+impl Bed for HostBed {
+    type Word = std::sync::atomic::AtomicU64;
+
+    #[inline(always)]
+    fn sleepers(&self) -> &Self::Word {
+        // SAFETY: the count is part of a control page, which stays mapped while the link lives.
+        unsafe { self.base.word(SLEEPERS) }
+    }
+
+    #[inline(always)]
+    fn light_fence(&self) {
+        compiler_fence(Ordering::SeqCst);
+    }
+
+    fn heavy_fence(&self) {
+        if membarrier(MembarrierCommand::GlobalExpedited).is_err() {
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    fn bell(&self) -> u64 {
+        self.futex().load(Ordering::Acquire).into()
+    }
+
+    #[cold]
+    fn strike(&self) {
+        self.futex().fetch_add(1, Ordering::AcqRel);
+        let _ = futex::wake(self.futex(), futex::Flags::empty(), i32::MAX as u32);
+    }
+
+    fn sleep(&self, bell: u64, at_most: Duration) {
+        let time = rustix::time::Timespec { tv_sec: at_most.as_secs() as i64, tv_nsec: at_most.subsec_nanos().into() };
+        let _ = futex::wait(self.futex(), futex::Flags::empty(), bell as u32, Some(&time));
+    }
+}

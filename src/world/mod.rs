@@ -1,0 +1,288 @@
+//! The world: all PEs of a job as one of them sees it. Start-up, the symmetric heap's allocations, and the end.
+//!
+//! - `start`: from settings and a bootstrap to a started world, in one function;
+//! - `plan`: what the PEs decide at start-up from what all of them bring;
+//! - `local`: PEs as threads of one process.
+
+mod local;
+mod plan;
+mod start;
+
+use std::fmt;
+
+pub use local::local;
+pub use start::Builder;
+
+use crate::boot::Bootstrap;
+use crate::config::{self, Config};
+use crate::core::Core;
+use crate::ctx::{Ctx, Sharing};
+use crate::elem::Elem;
+use crate::error::{ErrorKind, Result};
+use crate::group::HUGE;
+use crate::heap::control::{How, Loss};
+use crate::heap::{MAX_ALIGN, SymBox, SymSlice};
+use crate::sync::{Call, Words};
+use crate::team::Team;
+
+/// A PE's membership in a job. Everything borrows from it: teams, contexts, allocations.
+///
+/// Dropping it ends the membership: collective, it blocks until all PEs have dropped theirs. Another world may be started afterwards, and
+/// several may exist at once in one process.
+pub struct World {
+    core: Core,
+    /// Held open: whoever leads the job learns from its end that this PE is gone.
+    _boot: Box<dyn Bootstrap + Send>,
+}
+
+impl World {
+    /// Joins the job that `shmemrun` started this process for; without `shmemrun`, a job of one PE. Collective: blocks until all PEs
+    /// have called.
+    ///
+    /// # Errors
+    /// [`BadSetting`](ErrorKind::BadSetting) and [`SettingsDiffer`](ErrorKind::SettingsDiffer) for the `SHMEM_*` variables,
+    /// [`NoMemory`](ErrorKind::NoMemory) if the host cannot give the heaps, [`Rendezvous`](ErrorKind::Rendezvous) if the PEs do not find each other.
+    pub fn init() -> Result<World> {
+        start::init()
+    }
+
+    /// Joins a job without a launcher: for programs that embed the library and know their PE number by other means.
+    ///
+    /// ```no_run
+    /// # let (my_number, n) = (0, 1);
+    /// let world = shmem::World::builder().pe(my_number).n_pes(n).rendezvous("10.0.0.1:7100").heap(1 << 30).build()?;
+    /// # Ok::<(), shmem::Error>(())
+    /// ```
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// Makes this PE's membership last until the process ends, for programs that keep it in a global.
+    pub fn leak(self) -> &'static World {
+        Box::leak(Box::new(self))
+    }
+
+    /// This PE's number.
+    #[inline]
+    pub fn me(&self) -> usize {
+        self.core.world.me()
+    }
+
+    /// The number of PEs in the job.
+    #[inline]
+    pub fn n_pes(&self) -> usize {
+        self.core.world.peers().len()
+    }
+
+    /// A context for the world's PE numbers. Costs nothing.
+    #[inline]
+    pub fn ctx<S: Sharing>(&self) -> Ctx<'_, S> {
+        Ctx::new(&self.core, &self.core.world)
+    }
+
+    /// The team of all PEs.
+    pub fn team(&self) -> Team<'_> {
+        Team::new(&self.core, self.core.world.clone())
+    }
+
+    /// The team of the PEs that share memory with this one: those of its host.
+    pub fn shared_team(&self) -> Team<'_> {
+        Team::new(&self.core, self.core.shared.clone())
+    }
+
+    /// Completes this PE's puts everywhere, then blocks until all PEs have done so: afterwards all of them see all that was put before. Collective.
+    ///
+    /// # Errors
+    /// [`Mismatch`](ErrorKind::Mismatch) if a PE is in another collective call; [`PeerLost`](ErrorKind::PeerLost),
+    /// [`Timeout`](ErrorKind::Timeout).
+    #[inline]
+    pub fn barrier_all(&self) -> Result<()> {
+        self.core.link.quiet()?;
+        self.core.world.agree(&self.core.link, Call::Barrier, 0)
+    }
+
+    /// Blocks until all PEs have called it. Collective. Says nothing about puts: for that, see [`barrier_all`](Self::barrier_all).
+    ///
+    /// # Errors
+    /// As [`barrier_all`](Self::barrier_all).
+    #[inline]
+    pub fn sync_all(&self) -> Result<()> {
+        self.core.world.agree(&self.core.link, Call::Sync, 0)
+    }
+
+    /// Allocates `len` elements in the symmetric heap, with arbitrary contents, aligned for `T` and to a cache line. Collective, with the same size on
+    /// all PEs; on return all PEs have it. No elements are an empty object that takes no room.
+    ///
+    /// # Errors
+    /// On all PEs alike, with nothing allocated: [`HeapFull`](ErrorKind::HeapFull), [`Overflow`](ErrorKind::Overflow),
+    /// [`Mismatch`](ErrorKind::Mismatch) if the sizes differ. [`PeerLost`](ErrorKind::PeerLost), [`Timeout`](ErrorKind::Timeout).
+    pub fn alloc<T: Elem>(&self, len: usize) -> Result<SymBox<'_, T>> {
+        self.allocate(Call::Alloc, align_of::<T>(), len)
+    }
+
+    /// [`alloc`](Self::alloc), with every byte zero on every PE on return.
+    ///
+    /// # Errors
+    /// As [`alloc`](Self::alloc).
+    pub fn alloc_zeroed<T: Elem>(&self, len: usize) -> Result<SymBox<'_, T>> {
+        let block = self.allocate::<T>(Call::AllocZeroed, align_of::<T>(), len)?;
+        self.core.heap().segment().zero(block.sym().offset(), len * size_of::<T>());
+        self.core.world.agree(&self.core.link, Call::AllocZeroed, 0)?;
+        Ok(block)
+    }
+
+    /// [`alloc`](Self::alloc) at a multiple of `align` bytes, a power of two up to a page.
+    ///
+    /// # Errors
+    /// As [`alloc`](Self::alloc); [`BadAlignment`](ErrorKind::BadAlignment).
+    pub fn align<T: Elem>(&self, align: usize, len: usize) -> Result<SymBox<'_, T>> {
+        self.allocate(Call::Alloc, align, len)
+    }
+
+    /// Changes the number of elements of `block`, which may move; the elements that it had keep their values, on every PE. Any alignment beyond a
+    /// cache line is lost. Collective, with the same size on all PEs.
+    ///
+    /// # Errors
+    /// As [`alloc`](Self::alloc); the block is then as it was.
+    pub fn realloc<'w, T: Elem>(&'w self, block: &mut SymBox<'w, T>, len: usize) -> Result<()> {
+        let old = block.offset_in(self.core.heap());
+        let size = len.checked_mul(size_of::<T>());
+        // Old and new state in one argument: a digest of the offset above a size that is exact.
+        let argument = (old.unwrap_or(HUGE as usize) as u64 / 64 % 64) << 50 | clamp(size);
+        self.core.link.quiet()?;
+        self.core.world.agree(&self.core.link, Call::Realloc, argument)?;
+        let old = old.ok_or(ErrorKind::OtherWorld { offset: block.offset() })?;
+        let bytes = size.ok_or(ErrorKind::Overflow { count: len, size: size_of::<T>() })?;
+        let mut arena = self.core.heap().arena();
+        let new = arena.alloc(bytes, align_of::<T>()).ok_or_else(|| full(&arena, bytes, align_of::<T>()))?;
+        let kept = block.len().min(len) * size_of::<T>();
+        self.core.heap().segment().copy_within(old, new, kept);
+        if block.len() > 0 {
+            arena.free(old);
+        }
+        drop(arena);
+        *block = SymBox::new(SymSlice::new(self.core.heap(), new, len));
+        // Nobody may reuse the old block before all have copied it.
+        self.core.world.agree(&self.core.link, Call::Realloc, 0)
+    }
+
+    /// Gives an allocation back. Collective, with the same block on all PEs; all puts into it that were started before are complete first.
+    ///
+    /// # Errors
+    /// [`Mismatch`](ErrorKind::Mismatch) if the blocks differ, [`OtherWorld`](ErrorKind::OtherWorld): nothing is freed, and the memory stays taken until the
+    /// world ends. [`PeerLost`](ErrorKind::PeerLost), [`Timeout`](ErrorKind::Timeout).
+    pub fn free<T: Elem>(&self, block: SymBox<'_, T>) -> Result<()> {
+        let own = block.offset_in(self.core.heap());
+        self.core.link.quiet()?;
+        self.core.world.agree(&self.core.link, Call::Free, own.map_or(HUGE, |offset| offset as u64))?;
+        let offset = own.ok_or(ErrorKind::OtherWorld { offset: block.offset() })?;
+        if block.len() > 0 {
+            self.core.heap().arena().free(offset);
+        }
+        Ok(())
+    }
+
+    /// The object of `len` elements at `offset` of the symmetric heap: for offsets that came from [`SymSlice::offset`], by whatever way. Not collective.
+    ///
+    /// # Errors
+    /// [`NotAllocated`](ErrorKind::NotAllocated) if no live allocation holds all of it, [`Misaligned`](ErrorKind::Misaligned),
+    /// [`Overflow`](ErrorKind::Overflow).
+    pub fn object_at<T: Elem>(&self, offset: usize, len: usize) -> Result<SymSlice<'_, T>> {
+        let bytes = len.checked_mul(size_of::<T>()).ok_or(ErrorKind::Overflow { count: len, size: size_of::<T>() })?;
+        self.core.heap().check_live(offset, bytes)?;
+        if !offset.is_multiple_of(align_of::<T>()) {
+            return Err(ErrorKind::Misaligned { offset, align: align_of::<T>() }.into());
+        }
+        Ok(SymSlice::new(self.core.heap(), offset, len))
+    }
+
+    /// Bytes of the symmetric heap; the same on every PE.
+    pub fn heap_size(&self) -> usize {
+        self.core.heap().arena().bytes()
+    }
+
+    /// Bytes of the symmetric heap that are not allocated, in all and as one block; the same on every PE.
+    pub fn heap_free(&self) -> (usize, usize) {
+        let arena = self.core.heap().arena();
+        (arena.free_bytes(), arena.largest_free())
+    }
+
+    /// The settings in force, as a table for people.
+    pub fn info(&self) -> String {
+        config::info(&self.core.config)
+    }
+
+    /// The settings in force.
+    pub fn config(&self) -> &Config {
+        &self.core.config
+    }
+
+    /// Tells all PEs that this one gives up: their waits, present and to come, return [`PeerLost`](ErrorKind::PeerLost). Not collective; for a
+    /// program that meets an error which the others do not know of. [`run`](crate::run) and [`local`](crate::local) do it by themselves.
+    pub fn abandon(&self) {
+        self.core.link.abort_all(Loss { pe: self.me(), how: How::Failed });
+    }
+
+    fn allocate<T: Elem>(&self, call: Call, align: usize, len: usize) -> Result<SymBox<'_, T>> {
+        let size = len.checked_mul(size_of::<T>());
+        let possible = align.is_power_of_two() && align <= MAX_ALIGN;
+        let align_code = if possible { u64::from(align.trailing_zeros()) } else { 63 };
+        // Wrong arguments take part, too: the other PEs must learn of them.
+        self.core.world.agree(&self.core.link, call, align_code << 50 | clamp(size))?;
+        if !possible {
+            return Err(ErrorKind::BadAlignment { align, max: MAX_ALIGN }.into());
+        }
+        let align = align.max(align_of::<T>());
+        let bytes = size.ok_or(ErrorKind::Overflow { count: len, size: size_of::<T>() })?;
+        let mut arena = self.core.heap().arena();
+        let offset = arena.alloc(bytes, align).ok_or_else(|| full(&arena, bytes, align))?;
+        tracing::debug!(bytes, align, offset, "allocated");
+        Ok(SymBox::new(SymSlice::new(self.core.heap(), offset, len)))
+    }
+}
+
+/// A size as a print holds it.
+fn clamp(size: Option<usize>) -> u64 {
+    size.map_or(HUGE, |size| (size as u64).min(HUGE))
+}
+
+fn full(arena: &crate::heap::Arena, need: usize, align: usize) -> ErrorKind {
+    let (free, largest, heap) = (arena.free_bytes(), arena.largest_free(), arena.bytes());
+    ErrorKind::HeapFull { need, align, free, largest, heap }
+}
+
+/// Runs `f` as one PE of the job that `shmemrun` started this process for ([`World::init`]), and ends the world afterwards. If `f` fails, the
+/// other PEs learn it at once: their waits return [`PeerLost`](ErrorKind::PeerLost).
+///
+/// # Errors
+/// Those of [`World::init`] and of `f`.
+pub fn run<R>(f: impl FnOnce(&World) -> Result<R>) -> Result<R> {
+    let world = World::init()?;
+    let result = f(&world);
+    if result.is_err() {
+        world.abandon();
+    }
+    result
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.core.link.abort_all(Loss { pe: self.me(), how: How::Panicked });
+        }
+        let leave = || self.core.link.quiet().and_then(|()| self.core.world.agree(&self.core.link, Call::Finalize, 0));
+        while self.core.link.loss().is_none() {
+            match leave() {
+                // The others are in another call, which fails there; they come here next.
+                Err(error) if matches!(error.kind(), ErrorKind::Mismatch { .. }) => {}
+                Ok(()) | Err(_) => break,
+            }
+        }
+    }
+}
+
+impl fmt::Debug for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("World").field("me", &self.me()).field("n_pes", &self.n_pes()).finish_non_exhaustive()
+    }
+}

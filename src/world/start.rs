@@ -1,0 +1,201 @@
+//! From settings and a bootstrap to a started world: one straight function, the same for threads, `shmemrun` and embedding programs.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::boot::rendezvous::Rendezvous;
+use crate::boot::{Bootstrap, local};
+use crate::config::{self, Config};
+use crate::core::Core;
+use crate::error::{ErrorKind, Result};
+use crate::group::{Group, Slots};
+use crate::heap::{Arena, Heap, Segment};
+use crate::transport::link::{Link, Patience};
+use crate::transport::loopback::STREAM_FROM;
+use crate::world::World;
+use crate::world::plan::{Joined, Plan};
+
+/// Teams that all PEs have from the start, by their slots.
+const WORLD_SLOT: usize = 0;
+const SHARED_SLOT: usize = 1;
+
+/// Starts the world of PE `boot.me()`. Collective over the job: three exchanges, *joined* (what everyone brings), *mapped* (the heaps' descriptors) and
+/// *connected* (all are ready). A PE that fails drops its bootstrap, and the others' next exchange fails and names it.
+pub(super) fn start(mut config: Config, mut boot: Box<dyn Bootstrap + Send>) -> Result<World> {
+    let (me, n_pes) = (boot.me(), boot.n_pes());
+    let mine = postcard::to_stdvec(&Joined::gather(&config)).map_err(garbled)?;
+    let joined = boot.allgather(&mine)?;
+    let joined: Vec<Joined> = (joined.iter().map(|bytes| postcard::from_bytes(bytes)))
+        .collect::<postcard::Result<_>>()
+        .map_err(garbled)?;
+    let plan = Plan::new(&joined, me, &config)?;
+    config.heap_size = Some(plan.heap);
+    config.spin = Some(plan.spin);
+    let stream_from = *config.stream_from.get_or_insert(STREAM_FROM);
+
+    let (segment, descriptor) = Segment::create(plan.layout.bytes())?;
+    let descriptors = boot.hand_over(descriptor, &plan.host)?;
+    let mut mapped: Vec<Option<Segment>> = (0..n_pes).map(|_| None).collect();
+    for (&pe, descriptor) in plan.host.iter().zip(descriptors).filter(|(pe, _)| **pe != me) {
+        mapped[pe] = Some(Segment::attach(descriptor, plan.layout.bytes())?);
+    }
+
+    let heap = Heap::new(segment, Arena::new(plan.layout.user.clone()));
+    let patience = Patience { spin: plan.spin, timeout: config.timeout };
+    let link = Link::new(me, heap, mapped, config.route, patience, stream_from)?;
+    let slots = Slots::new(plan.layout.slots);
+    let group = |members: &[usize], index, slot| {
+        slots.take(slot);
+        Arc::new(Group::new(&link, &plan.layout, members, index, slot, 0, plan.radix))
+    };
+    let world = group(&(0..n_pes).collect::<Vec<_>>(), me, WORLD_SLOT);
+    let position = plan.host.iter().position(|pe| *pe == me).unwrap_or(0);
+    let shared = group(&plan.host, position, SHARED_SLOT);
+    boot.allgather(&[])?;
+    tracing::debug!(me, n_pes, heap = plan.heap, "world started");
+
+    let core = Core { link, layout: plan.layout, radix: plan.radix, slots, world, shared, config };
+    Ok(World { core, _boot: boot })
+}
+
+/// [`World::init`].
+pub(super) fn init() -> Result<World> {
+    let config = Config::from_env()?;
+    let world = match (&config.rendezvous, config.pe, config.n_pes) {
+        (Some(address), Some(pe), Some(n_pes)) => {
+            check(pe, n_pes)?;
+            let key = session(config.job_key.as_deref().unwrap_or_default());
+            let boot = Rendezvous::join(address, &key, pe, n_pes, config.init_timeout)?;
+            start(config, Box::new(boot))?
+        }
+        (None, None, None) => start(config, alone())?,
+        (_, pe, n_pes) => {
+            let why = "SHMEM_RENDEZVOUS, SHMEM_PE and SHMEM_N_PES go together: shmemrun sets all three".to_string();
+            return Err(ErrorKind::BadJob { pe: pe.unwrap_or(0), n_pes: n_pes.unwrap_or(0), why }.into());
+        }
+    };
+    if world.me() == 0 {
+        greet(&world);
+    }
+    Ok(world)
+}
+
+/// A process may join one world after another: each of its worlds meets under a key of its own.
+fn session(key: &str) -> String {
+    static SESSIONS: AtomicU64 = AtomicU64::new(0);
+    match SESSIONS.fetch_add(1, Ordering::Relaxed) {
+        0 => key.to_string(),
+        n => format!("{key}.{n}"),
+    }
+}
+
+/// What PE 0 says at start-up, once for the job: unknown settings, and what was asked for.
+fn greet(world: &World) {
+    for warning in config::unknown_names(std::env::vars_os()) {
+        eprintln!("shmem: {warning}");
+    }
+    if world.config().version {
+        println!("shmem {} (OpenSHMEM 1.6 model), {} PEs", env!("CARGO_PKG_VERSION"), world.n_pes());
+    }
+    if world.config().info {
+        print!("{}", world.info());
+    }
+}
+
+fn alone() -> Box<dyn Bootstrap + Send> {
+    local::group(1).pop().map_or_else(|| unreachable!("a group of one has one"), |boot| Box::new(boot) as _)
+}
+
+fn check(pe: usize, n_pes: usize) -> Result<()> {
+    let why = match n_pes {
+        0 => "a job has at least one PE".to_string(),
+        _ if pe >= n_pes => format!("PEs are numbered from 0 to {}", n_pes - 1),
+        _ => return Ok(()),
+    };
+    Err(ErrorKind::BadJob { pe, n_pes, why }.into())
+}
+
+fn garbled(error: postcard::Error) -> crate::error::Error {
+    ErrorKind::os("exchanging start-up records", std::io::Error::other(error))
+}
+
+/// Settings of a world that no launcher starts; see [`World::builder`]. Nothing is read from the environment.
+#[derive(Debug, Default)]
+#[must_use = "build() joins the job"]
+pub struct Builder {
+    config: Config,
+}
+
+impl Builder {
+    /// This PE's number. Default: 0.
+    pub fn pe(mut self, pe: usize) -> Self {
+        self.config.pe = Some(pe);
+        self
+    }
+
+    /// The number of PEs in the job. Default: 1.
+    pub fn n_pes(mut self, n_pes: usize) -> Self {
+        self.config.n_pes = Some(n_pes);
+        self
+    }
+
+    /// Where the PEs meet: `HOST:PORT`, or `unix:@NAME` for an abstract socket of this host. PE 0 listens there.
+    pub fn rendezvous(mut self, address: impl Into<String>) -> Self {
+        self.config.rendezvous = Some(address.into());
+        self
+    }
+
+    /// A secret of the job: processes with another key are turned away. Default: none.
+    pub fn key(mut self, key: impl Into<String>) -> Self {
+        self.config.job_key = Some(key.into());
+        self
+    }
+
+    /// Bytes of the symmetric heap of each PE. Default: a share of the host's memory.
+    pub fn heap(mut self, bytes: usize) -> Self {
+        self.config.heap_size = Some(bytes);
+        self
+    }
+
+    /// How long a call may wait. Default: for ever.
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        self.config.timeout = Some(limit);
+        self
+    }
+
+    /// Any setting by the name of its variable, as `shmemrun --info` lists them.
+    ///
+    /// # Errors
+    /// [`BadSetting`](ErrorKind::BadSetting) if there is no such setting or the value is not of its form.
+    pub fn set(mut self, name: &str, value: &str) -> Result<Self> {
+        self.config.set(name, value)?;
+        Ok(self)
+    }
+
+    /// Joins the job. Collective: blocks until all its PEs have called.
+    ///
+    /// # Errors
+    /// [`BadJob`](ErrorKind::BadJob) for numbers that make no sense; else as [`World::init`].
+    pub fn build(self) -> Result<World> {
+        let Builder { config } = self;
+        let (pe, n_pes) = (config.pe.unwrap_or(0), config.n_pes.unwrap_or(1));
+        check(pe, n_pes)?;
+        if config.heap_size == Some(0) {
+            return config::zero_heap();
+        }
+        let boot: Box<dyn Bootstrap + Send> = match &config.rendezvous {
+            None if n_pes == 1 => alone(),
+            None => {
+                let why = "a job of several PEs needs a rendezvous address".to_string();
+                return Err(ErrorKind::BadJob { pe, n_pes, why }.into());
+            }
+            Some(address) => {
+                let key = config.job_key.as_deref().unwrap_or_default();
+                let meet = if pe == 0 { Rendezvous::host } else { Rendezvous::join };
+                Box::new(meet(address, key, pe, n_pes, config.init_timeout)?)
+            }
+        };
+        start(config, boot)
+    }
+}
