@@ -188,6 +188,18 @@ pub enum ErrorKind {
         /// Why not.
         why: &'static str,
     },
+    /// A PE used the wrong end of a channel, or none of its ends.
+    #[error("PE {pe} cannot {call} a channel from PE {sender} to PE {receiver}")]
+    Channel {
+        /// The caller.
+        pe: usize,
+        /// `send to` or `receive from`.
+        call: &'static str,
+        /// The PE that sends.
+        sender: usize,
+        /// The PE that receives.
+        receiver: usize,
+    },
     /// A PE is gone, and with it whatever was waited for.
     #[error("PE {pe} is lost: {reason}")]
     PeerLost {

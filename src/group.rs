@@ -182,6 +182,7 @@ fn describe(print: u64) -> String {
             0..=6 => format!("{}({bytes} bytes)", call.name()),
             align => format!("{}({bytes} bytes, aligned to {})", call.name(), 1_u64 << align),
         },
+        Call::Channel => format!("channel with arguments of digest {size:x}"),
         Call::Realloc => format!("realloc({bytes} bytes)"),
         Call::Free => format!("free(offset {bytes})"),
         Call::Split => match argument >> 50 {
@@ -225,6 +226,15 @@ fn ranges(numbers: &[usize]) -> String {
         [rest @ .., last] if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
         _ => texts.concat(),
     }
+}
+
+/// FNV-1a of some numbers, in the 50 bits that a print has for it: tells different arguments apart where they differ by mistake.
+pub(crate) fn digest(numbers: impl IntoIterator<Item = u64>) -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for byte in numbers.into_iter().flat_map(u64::to_le_bytes) {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+    }
+    hash & HUGE
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 #![deny(unsafe_code)]
 
 pub mod boot;
+mod channel;
 pub mod config;
 mod core;
 mod ctx;
@@ -14,6 +15,7 @@ mod team;
 mod transport;
 mod world;
 
+pub use channel::Channel;
 pub use ctx::{Cmp, Ctx, Private, Scope, Shared, Sharing, SigRef, Values};
 pub use elem::{AmoBits, AmoElem, AmoInt, Elem, Width};
 pub use error::{Error, ErrorKind, Result};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::core::Core;
 use crate::ctx::{Ctx, Sharing};
 use crate::error::{ErrorKind, Result};
-use crate::group::{Group, HUGE};
+use crate::group::{Group, digest};
 use crate::sync::{Call, Words};
 
 /// An ordered set of PEs, numbered from 0 in the team's order.
@@ -224,15 +224,6 @@ fn strided(start: usize, stride: isize, size: usize, n: usize) -> Result<Vec<usi
         return bad(format!("PEs {start} to {last} at stride {stride} leave a team of {n}"));
     }
     Ok((0..size).map(|i| (start as i128 + i as i128 * stride as i128) as usize).collect())
-}
-
-/// FNV-1a of some numbers, in the 50 bits that a print has for it: tells different arguments apart where they differ by mistake.
-fn digest(numbers: impl IntoIterator<Item = u64>) -> u64 {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    for byte in numbers.into_iter().flat_map(u64::to_le_bytes) {
-        hash = (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
-    }
-    hash & HUGE
 }
 
 #[cfg(test)]

@@ -5,7 +5,6 @@ use crate::ctx::{Ctx, Sharing};
 use crate::elem::{AmoElem, AmoInt};
 use crate::error::Result;
 use crate::heap::SymSlice;
-use crate::sync::Words;
 use crate::transport::AmoOp;
 
 impl<S: Sharing> Ctx<'_, S> {
@@ -107,10 +106,6 @@ impl<S: Sharing> Ctx<'_, S> {
     #[inline(always)]
     fn amo<T: AmoElem>(&self, target: SymSlice<'_, T>, op: AmoOp, operand: T, expected: T, pe: usize) -> Result<T> {
         let peer = self.peer(target, pe)?;
-        let held = self.link().amo(peer, target, op, operand, expected)?;
-        if op != AmoOp::Fetch {
-            self.link().ring(peer.pe);
-        }
-        Ok(held)
+        self.link().amo(peer, target, op, operand, expected)
     }
 }

@@ -1,6 +1,7 @@
 //! Signals, and waiting for symmetric variables.
 //!
-//! A waiter spins, then yields, then sleeps. Signals and atomics wake a sleeper at once; it finds what a plain put wrote within 2 ms.
+//! A waiter spins, then yields, then sleeps. Signals wake a sleeper at once; it finds what a put or an atomic
+//! wrote within 3 ms.
 
 use crate::ctx::{Ctx, Sharing};
 use crate::elem::{AmoInt, Elem};

@@ -45,10 +45,12 @@ pub enum Call {
     Quiet,
     /// Exchanging a record with the team.
     Exchange,
+    /// Making a channel.
+    Channel,
 }
 
 impl Call {
-    const ALL: [(Call, &'static str); 17] = [
+    const ALL: [(Call, &'static str); 18] = [
         (Call::None, "no call"),
         (Call::Barrier, "barrier"),
         (Call::Sync, "sync"),
@@ -66,6 +68,7 @@ impl Call {
         (Call::Receive, "channel receive"),
         (Call::Quiet, "quiet"),
         (Call::Exchange, "team exchange"),
+        (Call::Channel, "channel"),
     ];
 
     /// The call's name in reports.

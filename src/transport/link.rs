@@ -35,9 +35,10 @@ pub(crate) struct Patience {
 const HOT_POLLS: u32 = 200;
 /// How long a waiter yields before it sleeps. Long enough for a round of every PE of an oversubscribed host.
 const YIELD_FOR: Duration = Duration::from_millis(1);
-/// A nap lasts an eighth of the wait so far, within these bounds. The bell ends it early; but a plain put, a store through a pointer or a
-/// network card rings no bell, and then a waiter oversleeps by an eighth at most.
-const NAP: std::ops::RangeInclusive<Duration> = Duration::from_micros(50)..=Duration::from_millis(2);
+/// A nap lasts an eighth of the wait so far, within these bounds. A signal's bell ends it early; but a put or an atomic rings none (a PE that
+/// sleeps in a barrier while others count on its memory would wake for each), nor does a network card, and then a waiter oversleeps by
+/// an eighth at most.
+const NAP: std::ops::RangeInclusive<Duration> = Duration::from_micros(50)..=Duration::from_millis(3);
 
 /// The way from this PE to all others.
 pub(crate) struct Link {

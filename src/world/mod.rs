@@ -14,12 +14,13 @@ pub use local::local;
 pub use start::Builder;
 
 use crate::boot::Bootstrap;
+use crate::channel::Channel;
 use crate::config::{self, Config};
 use crate::core::Core;
 use crate::ctx::{Ctx, Sharing};
 use crate::elem::Elem;
 use crate::error::{ErrorKind, Result};
-use crate::group::HUGE;
+use crate::group::{HUGE, digest};
 use crate::heap::control::{How, Loss};
 use crate::heap::{MAX_ALIGN, SymBox, SymSlice};
 use crate::sync::{Call, Words};
@@ -194,6 +195,32 @@ impl World {
             return Err(ErrorKind::Misaligned { offset, align: align_of::<T>() }.into());
         }
         Ok(SymSlice::new(self.core.heap(), offset, len))
+    }
+
+    /// A queue of up to `capacity` values from PE `sender` to PE `receiver` (which may be the same). Collective, with the same arguments on all PEs.
+    ///
+    /// # Errors
+    /// [`NoSuchPe`](ErrorKind::NoSuchPe), [`Length`](ErrorKind::Length) for a capacity of 0; else as [`alloc`](Self::alloc).
+    pub fn channel<T: Elem>(&self, sender: usize, receiver: usize, capacity: usize) -> Result<Channel<'_, T>> {
+        let n_pes = self.n_pes();
+        let argument = digest([sender, receiver, capacity, size_of::<T>()].map(|number| number as u64));
+        self.core.world.agree(&self.core.link, Call::Channel, argument)?;
+        if let Some(&pe) = [sender, receiver].iter().find(|pe| **pe >= n_pes) {
+            return Err(ErrorKind::NoSuchPe { pe, n_pes }.into());
+        }
+        if capacity == 0 {
+            return Err(ErrorKind::Length { what: "channel capacity", given: 0, needed: 1 }.into());
+        }
+        let block = self.alloc_zeroed(Channel::<T>::words(capacity).unwrap_or(usize::MAX))?;
+        Ok(Channel::new(&self.core, block, sender, receiver, capacity))
+    }
+
+    /// Ends a channel. Collective, with the same channel on all PEs; values that were sent and not received are lost.
+    ///
+    /// # Errors
+    /// As [`free`](Self::free).
+    pub fn free_channel<T: Elem>(&self, channel: Channel<'_, T>) -> Result<()> {
+        self.free(channel.into_block())
     }
 
     /// Bytes of the symmetric heap; the same on every PE.

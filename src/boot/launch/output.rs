@@ -182,7 +182,11 @@ impl Relay {
         if self.lines.is_unfinished() != self.counted {
             self.counted = !self.counted;
             let count = &self.prompts.unfinished;
-            let _ = if self.counted { count.fetch_add(1, Ordering::Relaxed) } else { count.fetch_sub(1, Ordering::Relaxed) };
+            let _ = if self.counted {
+                count.fetch_add(1, Ordering::Relaxed)
+            } else {
+                count.fetch_sub(1, Ordering::Relaxed)
+            };
         }
         if !bytes.is_empty() {
             // The writer only goes when all senders have.
