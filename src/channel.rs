@@ -1,4 +1,4 @@
-//! Bounded queues from one PE to another, over [`Ring`](crate::sync::ring::Ring).
+//! Bounded queues from one PE to another, over [`Ring`].
 
 use std::fmt;
 

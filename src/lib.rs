@@ -1,4 +1,56 @@
-//! OpenSHMEM-style PGAS.
+//! OpenSHMEM-style PGAS: N *processing elements* (PEs) run the same program, and each can read, write and count in the memory of the others,
+//! without any call on their side.
+//!
+//! ```
+//! use shmem::{Shared, SigRef};
+//!
+//! shmem::local(4, |world| -> shmem::Result<()> {
+//!     let (ctx, me, n) = (world.ctx::<Shared>(), world.me(), world.n_pes());
+//!     let (inbox, bell) = (world.alloc::<u64>(1)?, world.alloc_zeroed::<u64>(1)?);
+//!     ctx.put_signal(inbox.sym(), &[me as u64], SigRef::set(bell.sym(), 1), (me + 1) % n)?;
+//!     ctx.wait(bell.sym(), |rung| rung == 1)?;
+//!     assert_eq!(inbox.sym().read(0)?, ((me + n - 1) % n) as u64); // my left neighbour's number
+//!     world.free(inbox)?;
+//!     world.free(bell)
+//! })?;
+//! # Ok::<(), shmem::Error>(())
+//! ```
+//!
+//! [`local`] runs the PEs as threads; as processes, `shmemrun -n 4 PROGRAM` starts them and each calls [`World::init`] (or wraps its work in
+//! [`run`]); a program that has a launcher of its own joins by [`World::builder`].
+//!
+//! # One sentence of address arithmetic and one enum
+//!
+//! A symmetric object is an offset, the same on every PE: [`SymSlice`]. A peer is a route. A put is *check, match the route, store*:
+//! same-host PEs have each other's heaps mapped, so the caller itself copies into the peer's memory.
+//!
+//! | room | what lies in it | may use |
+//! |---|---|---|
+//! | `error`, `elem`, [`config`] | the tables of errors, of types and of settings | each other |
+//! | [`sync`] | protocols over words: barrier, lock, ring, announcement, signal, sleeping | `error` |
+//! | `heap` | segments, layout, allocator, handles | the above |
+//! | `transport` | routes, and everything one can do by offset | the above |
+//! | [`boot`] | how PEs find each other; the launcher | `error` |
+//! | `group` | members of a team, their barrier and agreement | `transport` and below |
+//! | `core` | what world, teams and contexts share | `group` and below |
+//! | `ctx`, `team`, `channel`, `world` | the public face, `world` on top | everything below, in this order |
+//!
+//! `tests/layers.rs` keeps this table.
+//!
+//! # Memory model
+//!
+//! - A **put** is delivered when its call returns, and *complete*, visible to every PE, after [`quiet`](Ctx::quiet) or a
+//!   [barrier](World::barrier_all). Puts to one PE become visible in any order unless a [`fence`](Ctx::fence) lies between them.
+//! - A **get** or a fetching atomic is complete when it returns.
+//! - A **signal** ([`put_signal`](Ctx::put_signal)) is visible only after its data: whoever has waited for it may read them.
+//! - A **wait** returns with everything visible that the writer had written before (or fenced before) what was waited for.
+//! - **quiet** is a full fence: of two PEs that each put, quiet and get, at least one sees the other's value.
+//! - **Single elements** of 1, 2, 4 or 8 bytes ([`p`](Ctx::p), [`g`](Ctx::g), [`SymSlice::read`], atomics) are never torn.
+//! - **Collective** calls are made by all PEs of the team, in the same order. If they differ, in the call or in its arguments, every PE gets the
+//!   same [`Mismatch`](ErrorKind::Mismatch) that names both sides, and the team stays usable.
+//!
+//! Symmetric memory is shared: there is no safe `&[T]` to it. Two PEs that write the same bytes at the same time, or read while another
+//! writes, without one of the orders above, get either value or a mixture of both; never anything else.
 #![deny(unsafe_code)]
 
 pub mod boot;
