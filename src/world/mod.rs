@@ -245,7 +245,7 @@ impl World {
     }
 
     /// Tells all PEs that this one gives up: their waits, present and to come, return [`PeerLost`](ErrorKind::PeerLost). Not collective; for a
-    /// program that meets an error which the others do not know of. [`run`] and [`local`] do it by themselves.
+    /// program that meets an error which the others do not know of. [`run`] and [`local()`] do it by themselves.
     pub fn abandon(&self) {
         self.core.link.abort_all(Loss { pe: self.me(), how: How::Failed });
     }
