@@ -24,6 +24,9 @@ const ARGUMENT_BITS: u32 = 56;
 /// The largest argument of a print: stands for all that is too large, and for nonsense.
 pub(crate) const HUGE: u64 = (1 << 50) - 1;
 
+/// Marks the argument of a `realloc` as the old block's offset.
+pub(crate) const OF_BLOCK: u64 = 1 << 50;
+
 /// The slots of one PE: which are in use, and how far the epochs of each have got.
 #[derive(Debug)]
 pub(crate) struct Slots(Mutex<Vec<Slot>>);
@@ -171,6 +174,36 @@ impl Group {
     }
 }
 
+/// The ways to split a team; the codes are arguments of prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Split {
+    Strided,
+    List,
+    Colour,
+    Rows,
+    Columns,
+}
+
+impl Split {
+    /// The call with its arguments.
+    pub(crate) fn describe(self, [a, b, c]: [u64; 3]) -> String {
+        let name = Self::name(self as u64);
+        match self {
+            Split::Strided => format!("{name}({a}, {}, {c})", b as i64),
+            Split::List => format!("{name}({a} PEs, digest {b:016x})"),
+            Split::Colour => name.into(),
+            Split::Rows | Split::Columns => format!("{name}({a})"),
+        }
+    }
+
+    fn name(code: u64) -> &'static str {
+        ["split_strided", "split_list", "split_colour", "split_2d", "split_2d"]
+            .get(code as usize)
+            .unwrap_or(&"team split")
+    }
+}
+
 /// A print in words.
 fn describe(print: u64) -> String {
     let argument = print & ((1 << ARGUMENT_BITS) - 1);
@@ -182,14 +215,11 @@ fn describe(print: u64) -> String {
             0..=6 => format!("{}({bytes} bytes)", call.name()),
             align => format!("{}({bytes} bytes, aligned to {})", call.name(), 1_u64 << align),
         },
-        Call::Channel => format!("channel with arguments of digest {size:x}"),
+        Call::Channel => format!("channel(from PE {} to PE {})", argument >> 25, argument & ((1 << 25) - 1)),
+        Call::Realloc if argument & OF_BLOCK != 0 => format!("realloc(the block at offset {bytes})"),
         Call::Realloc => format!("realloc({bytes} bytes)"),
         Call::Free => format!("free(offset {bytes})"),
-        Call::Split => match argument >> 50 {
-            0 => "split_strided or split_2d with other arguments".into(),
-            1 => "split_list with another list".into(),
-            _ => "split_colour".into(),
-        },
+        Call::Split => Split::name(argument).into(),
         _ => call.name().into(),
     }
 }
@@ -226,15 +256,6 @@ fn ranges(numbers: &[usize]) -> String {
         [rest @ .., last] if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
         _ => texts.concat(),
     }
-}
-
-/// FNV-1a of some numbers, in the 50 bits that a print has for it: tells different arguments apart where they differ by mistake.
-pub(crate) fn digest(numbers: impl IntoIterator<Item = u64>) -> u64 {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    for byte in numbers.into_iter().flat_map(u64::to_le_bytes) {
-        hash = (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
-    }
-    hash & HUGE
 }
 
 #[cfg(test)]

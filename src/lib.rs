@@ -71,6 +71,24 @@ pub use channel::Channel;
 pub use ctx::{Cmp, Ctx, Private, Scope, Shared, Sharing, SigRef, Values};
 pub use elem::{AmoBits, AmoElem, AmoInt, Elem, Width};
 pub use error::{Error, ErrorKind, Result};
-pub use heap::{Heap, SymBox, SymSlice};
+pub use heap::{SymBox, SymSlice};
 pub use team::Team;
 pub use world::{Builder, World, local, run};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shared_by_threads<T: Send + Sync>() {}
+    fn moved_between_threads<T: Send>() {}
+
+    #[test]
+    fn threads_share_what_the_documentation_says() {
+        shared_by_threads::<World>();
+        shared_by_threads::<Team<'_>>();
+        shared_by_threads::<Ctx<'_, Shared>>();
+        shared_by_threads::<SymSlice<'_, u64>>();
+        moved_between_threads::<Ctx<'_, Private>>();
+        moved_between_threads::<Channel<'_, u64>>();
+    }
+}

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::core::Core;
 use crate::ctx::{Ctx, Sharing};
 use crate::error::{ErrorKind, Result};
-use crate::group::{Group, digest};
+use crate::group::{Group, Split, by_value};
 use crate::sync::{Call, Words};
 
 /// An ordered set of PEs, numbered from 0 in the team's order.
@@ -87,8 +87,8 @@ impl<'w> Team<'w> {
     /// alike; and as [`sync`](Self::sync).
     pub fn split_strided(&self, start: usize, stride: isize, size: usize) -> Result<Option<Team<'w>>> {
         let wanted = strided(start, stride, size, self.n_pes());
-        let print = digest([start as u64, stride as u64, size as u64]);
-        self.split(print, move |_| wanted.map(|members| vec![members]))
+        let mine = [start as u64, stride as u64, size as u64];
+        self.split_alike(Split::Strided, mine, |_| wanted.map(|members| vec![members]))
     }
 
     /// The team of the listed PEs, in the list's order, or `None` on PEs outside it. Collective over this team, with the same list on all its PEs.
@@ -107,8 +107,8 @@ impl<'w> Team<'w> {
         } else {
             Ok(pes.to_vec())
         };
-        let print = 1 << 50 | digest(pes.iter().map(|pe| *pe as u64));
-        self.split(print, move |_| wanted.map(|members| vec![members]))
+        let mine = [pes.len() as u64, digest(pes), 0];
+        self.split_alike(Split::List, mine, |_| wanted.map(|members| vec![members]))
     }
 
     /// One team for each colour, of the PEs that gave it, in the order of their keys (of their numbers, where keys are equal); `None` on PEs that
@@ -118,7 +118,7 @@ impl<'w> Team<'w> {
     /// [`NoTeamSlot`](ErrorKind::NoTeamSlot) on all PEs alike; and as [`sync`](Self::sync).
     pub fn split_colour(&self, colour: Option<u64>, key: i64) -> Result<Option<Team<'w>>> {
         let mine = [u64::from(colour.is_some()), colour.unwrap_or(0), key as u64];
-        self.split_by(2 << 50, mine, |records| {
+        self.split(Split::Colour, mine, |records| {
             let mut order: Vec<usize> = (0..records.len()).filter(|pe| records[*pe][0] == 1).collect();
             order.sort_by_key(|&pe| (records[pe][1], records[pe][2] as i64, pe));
             Ok(order.chunk_by(|a, b| records[*a][1] == records[*b][1]).map(<[usize]>::to_vec).collect())
@@ -141,8 +141,9 @@ impl<'w> Team<'w> {
                 .map(|l| (0..n).filter(|pe| l == if by_row { pe / x_range } else { pe % x_range }).collect())
                 .collect())
         };
-        let row = self.split(digest([x_range as u64, 0]), |_| line(true))?;
-        let column = self.split(digest([x_range as u64, 1]), |_| line(false));
+        let mine = [x_range as u64, 0, 0];
+        let row = self.split_alike(Split::Rows, mine, |_| line(true))?;
+        let column = self.split_alike(Split::Columns, mine, |_| line(false));
         match (row, column) {
             (Some(row), Ok(Some(column))) => Ok((row, column)),
             (Some(row), Err(error)) => row.destroy().and(Err(error)),
@@ -165,24 +166,32 @@ impl<'w> Team<'w> {
         Ok(())
     }
 
-    fn split(
+    /// A split whose arguments `mine` must be equal on all PEs.
+    fn split_alike(
         &self,
-        print: u64,
+        split: Split,
+        mine: [u64; 3],
         choose: impl FnOnce(&[[u64; 3]]) -> Result<Vec<Vec<usize>>>,
     ) -> Result<Option<Team<'w>>> {
-        self.split_by(print, [0; 3], choose)
+        self.split(split, mine, |records| {
+            if records.iter().all(|record| record == &mine) {
+                return choose(records);
+            }
+            let said: Vec<String> = records.iter().map(|record| split.describe(*record)).collect();
+            Err(ErrorKind::Mismatch { report: by_value(&said, "calls", "call") }.into())
+        })
     }
 
-    /// The one way to new teams: agrees on the arguments, exchanges each PE's `mine`, chooses members (numbers of this team) from
-    /// all of them, equally on all PEs, and takes a slot.
-    fn split_by(
+    /// The one way to new teams: exchanges each PE's `mine`, chooses members (numbers of this team) from all of them, equally on all PEs, and
+    /// takes a slot.
+    fn split(
         &self,
-        print: u64,
+        split: Split,
         mine: [u64; 3],
         choose: impl FnOnce(&[[u64; 3]]) -> Result<Vec<Vec<usize>>>,
     ) -> Result<Option<Team<'w>>> {
         let (core, link) = (self.core, &self.core.link);
-        self.group.agree(link, Call::Split, print)?;
+        self.group.agree(link, Call::Split, split as u64)?;
         let (free, epochs) = core.slots.free_map();
         let [a, b, c] = mine;
         let first = self.group.exchange(link, [a, b, c, free[0], free[1], free[2], free[3], 0])?;
@@ -224,6 +233,13 @@ fn strided(start: usize, stride: isize, size: usize, n: usize) -> Result<Vec<usi
         return bad(format!("PEs {start} to {last} at stride {stride} leave a team of {n}"));
     }
     Ok((0..size).map(|i| (start as i128 + i as i128 * stride as i128) as usize).collect())
+}
+
+/// FNV-1a of a list: tells lists apart that differ by mistake.
+fn digest(pes: &[usize]) -> u64 {
+    pes.iter()
+        .flat_map(|pe| (*pe as u64).to_le_bytes())
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ pub(crate) use slice::{load, store};
 use crate::error::{ErrorKind, Result};
 
 /// This PE's segment with the allocations in it. Handles point here, so two worlds cannot be mixed up.
-pub struct Heap {
+pub(crate) struct Heap {
     segment: Segment,
     arena: Mutex<Arena>,
 }

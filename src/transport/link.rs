@@ -251,9 +251,7 @@ impl Link {
     /// A step of waiting that is not a spin: yields, then sleeps; looks whether the wait is in vain.
     #[cold]
     fn rest(&self, idle: &mut Idle, why: Why) -> Result<()> {
-        if let Some(loss) = self.loss()
-            && loss.pe != self.me
-        {
+        if let Some(loss) = self.loss() {
             return Err(ErrorKind::PeerLost { pe: loss.pe, reason: loss.reason().into() }.into());
         }
         let waited = idle.since.get_or_insert_with(Instant::now).elapsed();

@@ -9,6 +9,7 @@ mod plan;
 mod start;
 
 use std::fmt;
+use std::sync::Mutex;
 
 pub use local::local;
 pub use start::Builder;
@@ -20,7 +21,7 @@ use crate::core::Core;
 use crate::ctx::{Ctx, Sharing};
 use crate::elem::Elem;
 use crate::error::{ErrorKind, Result};
-use crate::group::{HUGE, digest};
+use crate::group::{HUGE, OF_BLOCK};
 use crate::heap::control::{How, Loss};
 use crate::heap::{MAX_ALIGN, SymBox, SymSlice};
 use crate::sync::{Call, Words};
@@ -32,8 +33,8 @@ use crate::team::Team;
 /// several may exist at once in one process.
 pub struct World {
     core: Core,
-    /// Held open: whoever leads the job learns from its end that this PE is gone.
-    _boot: Box<dyn Bootstrap + Send>,
+    /// Held open: whoever leads the job learns from its end that this PE is gone. Locked by nobody; the lock lets threads share a world.
+    _boot: Mutex<Box<dyn Bootstrap + Send>>,
 }
 
 impl World {
@@ -99,7 +100,7 @@ impl World {
     #[inline]
     pub fn barrier_all(&self) -> Result<()> {
         self.core.link.quiet()?;
-        self.core.world.agree(&self.core.link, Call::Barrier, 0)
+        self.agree(Call::Barrier, 0)
     }
 
     /// Blocks until all PEs have called it. Collective. Says nothing about puts: for that, see [`barrier_all`](Self::barrier_all).
@@ -108,7 +109,7 @@ impl World {
     /// As [`barrier_all`](Self::barrier_all).
     #[inline]
     pub fn sync_all(&self) -> Result<()> {
-        self.core.world.agree(&self.core.link, Call::Sync, 0)
+        self.agree(Call::Sync, 0)
     }
 
     /// Allocates `len` elements in the symmetric heap, with arbitrary contents, aligned for `T` and to a cache line. Collective, with the same size on
@@ -128,7 +129,7 @@ impl World {
     pub fn alloc_zeroed<T: Elem>(&self, len: usize) -> Result<SymBox<'_, T>> {
         let block = self.allocate::<T>(Call::AllocZeroed, align_of::<T>(), len)?;
         self.core.heap().segment().zero(block.sym().offset(), len * size_of::<T>());
-        self.core.world.agree(&self.core.link, Call::AllocZeroed, 0)?;
+        self.agree(Call::AllocZeroed, 0)?;
         Ok(block)
     }
 
@@ -148,10 +149,9 @@ impl World {
     pub fn realloc<'w, T: Elem>(&'w self, block: &mut SymBox<'w, T>, len: usize) -> Result<()> {
         let old = block.offset_in(self.core.heap());
         let size = len.checked_mul(size_of::<T>());
-        // Old and new state in one argument: a digest of the offset above a size that is exact.
-        let argument = (old.unwrap_or(HUGE as usize) as u64 / 64 % 64) << 50 | clamp(size);
         self.core.link.quiet()?;
-        self.core.world.agree(&self.core.link, Call::Realloc, argument)?;
+        self.agree(Call::Realloc, OF_BLOCK | old.map_or(HUGE, |offset| offset as u64))?;
+        self.agree(Call::Realloc, clamp(size))?;
         let old = old.ok_or(ErrorKind::OtherWorld { offset: block.sym().offset() })?;
         let bytes = size.ok_or(ErrorKind::Overflow { count: len, size: size_of::<T>() })?;
         let mut arena = self.core.heap().arena();
@@ -164,7 +164,7 @@ impl World {
         drop(arena);
         *block = SymBox::new(SymSlice::new(self.core.heap(), new, len));
         // Nobody may reuse the old block before all have copied it.
-        self.core.world.agree(&self.core.link, Call::Realloc, 0)
+        self.agree(Call::Realloc, 0)
     }
 
     /// Gives an allocation back. Collective, with the same block on all PEs; all puts into it that were started before are complete first.
@@ -175,7 +175,7 @@ impl World {
     pub fn free<T: Elem>(&self, block: SymBox<'_, T>) -> Result<()> {
         let own = block.offset_in(self.core.heap());
         self.core.link.quiet()?;
-        self.core.world.agree(&self.core.link, Call::Free, own.map_or(HUGE, |offset| offset as u64))?;
+        self.agree(Call::Free, own.map_or(HUGE, |offset| offset as u64))?;
         let offset = own.ok_or(ErrorKind::OtherWorld { offset: block.sym().offset() })?;
         if !block.sym().is_empty() {
             self.core.heap().arena().free(offset);
@@ -203,8 +203,9 @@ impl World {
     /// [`NoSuchPe`](ErrorKind::NoSuchPe), [`Length`](ErrorKind::Length) for a capacity of 0; else as [`alloc`](Self::alloc).
     pub fn channel<T: Elem>(&self, sender: usize, receiver: usize, capacity: usize) -> Result<Channel<'_, T>> {
         let n_pes = self.n_pes();
-        let argument = digest([sender, receiver, capacity, size_of::<T>()].map(|number| number as u64));
-        self.core.world.agree(&self.core.link, Call::Channel, argument)?;
+        // Exact for every PE that exists; the capacity is compared as the size of the allocation.
+        let end = |pe: usize| pe.min(n_pes) as u64;
+        self.agree(Call::Channel, end(sender) << 25 | end(receiver))?;
         if let Some(&pe) = [sender, receiver].iter().find(|pe| **pe >= n_pes) {
             return Err(ErrorKind::NoSuchPe { pe, n_pes }.into());
         }
@@ -250,12 +251,17 @@ impl World {
         self.core.link.abort_all(Loss { pe: self.me(), how: How::Failed });
     }
 
+    #[inline]
+    fn agree(&self, call: Call, argument: u64) -> Result<()> {
+        self.core.world.agree(&self.core.link, call, argument)
+    }
+
     fn allocate<T: Elem>(&self, call: Call, align: usize, len: usize) -> Result<SymBox<'_, T>> {
         let size = len.checked_mul(size_of::<T>());
         let possible = align.is_power_of_two() && align <= MAX_ALIGN;
         let align_code = if possible { u64::from(align.trailing_zeros()) } else { 63 };
         // Wrong arguments take part, too: the other PEs must learn of them.
-        self.core.world.agree(&self.core.link, call, align_code << 50 | clamp(size))?;
+        self.agree(call, align_code << 50 | clamp(size))?;
         if !possible {
             return Err(ErrorKind::BadAlignment { align, max: MAX_ALIGN }.into());
         }
@@ -297,7 +303,7 @@ impl Drop for World {
         if std::thread::panicking() {
             self.core.link.abort_all(Loss { pe: self.me(), how: How::Panicked });
         }
-        let leave = || self.core.link.quiet().and_then(|()| self.core.world.agree(&self.core.link, Call::Finalize, 0));
+        let leave = || self.core.link.quiet().and_then(|()| self.agree(Call::Finalize, 0));
         while self.core.link.loss().is_none() {
             match leave() {
                 // The others are in another call, which fails there; they come here next.

@@ -1,6 +1,6 @@
 //! From settings and a bootstrap to a started world: one straight function, the same for threads, `shmemrun` and embedding programs.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::boot::{Bootstrap, Rendezvous, group};
@@ -53,7 +53,7 @@ pub(super) fn start(mut config: Config, mut boot: Box<dyn Bootstrap + Send>) -> 
     tracing::debug!(me, n_pes, heap = plan.heap, "world started");
 
     let core = Core { link, layout: plan.layout, radix: plan.radix, slots, world, shared, config };
-    Ok(World { core, _boot: boot })
+    Ok(World { core, _boot: Mutex::new(boot) })
 }
 
 /// [`World::init`].
