@@ -1,0 +1,6 @@
+//! Collectives as one-sided plans.
+#![forbid(unsafe_code)]
+
+pub mod check;
+pub mod plan;
+pub mod plans;
