@@ -98,8 +98,7 @@ impl Family {
         self.running += 1;
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|e| ErrorKind::os("watching a PE", e))?;
         #[expect(deprecated, reason = "unsound for types that change their descriptor; an OwnedFd never does")]
-        let pidfd =
-            AsyncFd::with_interest(pidfd, Interest::READABLE).map_err(|e| ErrorKind::os("watching a PE", e))?;
+        let pidfd = AsyncFd::with_interest(pidfd, Interest::READABLE).map_err(|e| ErrorKind::os("watching a PE", e))?;
         let exited = self.exited.clone();
         tokio::spawn(async move {
             // An error would mean that the runtime is shutting down.

@@ -117,8 +117,15 @@ pub fn say(line: impl fmt::Display) {
 
 /// Why a job that did not simply run to its end has ended.
 enum End {
-    Failed { pe: usize, status: Status, others_ended: bool },
-    NotStarted { why: String, status: u8 },
+    Failed {
+        pe: usize,
+        status: Status,
+        others_ended: bool,
+    },
+    NotStarted {
+        why: String,
+        status: u8,
+    },
     TimeLimit(Duration),
     Signal(Signal),
     /// Nobody reads the output any more.
@@ -282,15 +289,8 @@ fn open_rendezvous() -> Result<(String, Listener)> {
 /// The signals that the launcher acts upon. SIGHUP stays ignored under `nohup`; SIGINT is heard even where a shell started
 /// the launcher in the background with SIGINT ignored, since a script that sends it means it.
 fn listen_to_signals() -> Result<UnboundedReceiver<Signal>> {
-    let mut heard = vec![
-        Signal::INT,
-        Signal::TERM,
-        Signal::QUIT,
-        Signal::TSTP,
-        Signal::CONT,
-        Signal::USR1,
-        Signal::USR2,
-    ];
+    let mut heard =
+        vec![Signal::INT, Signal::TERM, Signal::QUIT, Signal::TSTP, Signal::CONT, Signal::USR1, Signal::USR2];
     if !is_ignored(Signal::HUP) {
         heard.push(Signal::HUP);
     }

@@ -108,7 +108,9 @@ fn explain(program: &OsStr, pe: usize, e: &std::io::Error) -> (String, u8) {
     let program = program.to_string_lossy();
     match e.kind() {
         Io::NotFound => (format!("{program:?} cannot be found"), 127),
-        Io::PermissionDenied => (format!("{program:?} cannot be run: it is not an executable file, or not for you"), 126),
+        Io::PermissionDenied => {
+            (format!("{program:?} cannot be run: it is not an executable file, or not for you"), 126)
+        }
         _ if e.raw_os_error() == Some(rustix::io::Errno::NOEXEC.raw_os_error()) => {
             (format!("{program:?} cannot be run: it is neither a binary of this machine nor begins with #!"), 126)
         }
