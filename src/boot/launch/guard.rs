@@ -9,6 +9,7 @@ use std::ffi::OsStr;
 use std::io::{BufRead, PipeWriter, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
@@ -18,6 +19,8 @@ pub const NAME: &str = "shmemrun-guard";
 
 /// Passes over the process table; each finds what processes have started since the one before.
 const PASSES: usize = 100;
+/// Before the last pass: a process that is just being started shows no environment yet, and nothing tells when it does.
+const PAUSE: Duration = Duration::from_millis(20);
 /// How long to wait in each pass for one process to be gone.
 const DEATH: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
@@ -69,7 +72,14 @@ pub fn run() {
     }
     if !key.is_empty() {
         let mark = format!("SHMEM_JOB_KEY={key}");
-        (0..PASSES).find(|_| !kill_marked(mark.as_bytes()));
+        let mut empty_passes = 0;
+        for _ in 0..PASSES {
+            empty_passes = if kill_marked(mark.as_bytes()) { 0 } else { empty_passes + 1 };
+            if empty_passes == 2 {
+                break;
+            }
+            std::thread::sleep(PAUSE);
+        }
     }
 }
 
