@@ -1,7 +1,8 @@
 //! Where the waiters of a PE sleep: a futex in loom's terms.
 //!
-//! The bell is an atomic word; the kernel's bucket lock is a mutex, under which a sleeper compares the bell before it sleeps and
-//! which a strike passes after it has changed the bell. There is no time-out, so a lost wake-up is a deadlock, which loom reports.
+//! The bell is an atomic word; the kernel's bucket lock is a mutex, under which a sleeper compares the bell before it
+//! sleeps and which a strike passes after it has changed the bell. There is no time-out, so a lost wake-up is a
+//! deadlock, which loom reports.
 
 use std::time::Duration;
 

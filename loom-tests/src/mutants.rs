@@ -55,16 +55,14 @@ pub enum Mutation {
 /// A weakened protocol that its model must find out.
 #[derive(Clone, Copy, Debug)]
 pub struct Mutant {
-    /// Its name in the README's table.
+    /// The protocol and what is missing, as the README's table has it.
     pub name: &'static str,
-    /// The protocol that needs what is missing.
-    pub protocol: &'static str,
     /// What is missing.
     pub mutation: Mutation,
     /// A part of the message with which the model ends: a death by accident does not count.
     pub dies_of: &'static str,
     /// The model.
-    pub model: fn(Mutation) -> Explored,
+    pub model: Model,
 }
 
 const RACE: &str = "Causality violation";
@@ -72,50 +70,59 @@ const DEADLOCK: &str = "deadlock";
 /// A waiter that spins for ever.
 const HANG: &str = "Model exceeded maximum number of branches";
 
-const fn mutant(
-    protocol: &'static str,
-    name: &'static str,
-    dies_of: &'static str,
-    mutation: Mutation,
-    model: fn(Mutation) -> Explored,
-) -> Mutant {
-    Mutant { name, protocol, mutation, dies_of, model }
-}
+type Model = fn(Mutation) -> Explored;
 
-/// Bits of the lock's word: see `shmem::sync::lock`.
-const GO: u64 = 1 << 31;
-const HELD: u64 = 1 << 30;
-const NEXT: u64 = HELD - 1;
+const BARRIER: Model = |m| barrier::model((2, 2, 3), Spin, None, m);
+const BARRIER_OF_THREE: Model = |m| barrier::model((3, 2, 2), Spin, Some(1), m);
+const BARRIER_ASLEEP: Model = |m| barrier::model((2, 2, 3), Sleep, Some(2), m);
+const LOCK: Model = |m| lock::model(2, 0, false, Spin, Some(3), m);
+const LOCK_ASLEEP: Model = |m| lock::model(2, 0, false, Sleep, Some(2), m);
+const RING: Model = |m| ring::model(1, Spin, Some(4), m);
+const RING_ASLEEP: Model = |m| ring::model(1, Sleep, Some(2), m);
+const ANNOUNCEMENT: Model = |m| announcement::model(1, 2, 2, Some(1), m);
+const SIGNAL_SET: Model = |m| signal::model(2, signal::SET, Spin, None, m);
+const SIGNAL_ADD: Model = |m| signal::model(2, signal::ADD, Spin, None, m);
+const SIGNAL_ASLEEP: Model = |m| signal::model(2, signal::SET, Sleep, Some(2), m);
+const QUIET: Model = |m| quiet::model(2, None, m);
+const QUIET_OF_THREE: Model = |m| quiet::model(3, Some(2), m);
+const PARK: Model = |m| park::model(1, 1, None, m);
+const PARK_OF_TWO: Model = |m| park::model(2, 2, Some(2), m);
 
 /// Every mutant, each killed by its model.
-#[rustfmt::skip]
 pub const MUTANTS: &[Mutant] = &[
-    mutant("barrier", "barrier-relaxed-stores", RACE, Mutation::RelaxedStores, |m| barrier::model(2, 2, Spin, None, m)),
-    mutant("barrier", "barrier-relaxed-loads", RACE, Mutation::RelaxedLoads, |m| barrier::model(2, 2, Spin, None, m)),
-    mutant("barrier", "barrier-one-half", "the verdict", barrier::one_half(128), |m| barrier::model(2, 2, Spin, None, m)),
-    mutant("barrier", "barrier-round-unheard", "the verdict", Mutation::HeardAlready { at: 128 }, |m| barrier::model(3, 2, Spin, Some(2), m)),
-    mutant("barrier", "barrier-no-ring", DEADLOCK, Mutation::NoRing, |m| barrier::model(2, 2, Sleep, Some(2), m)),
-    mutant("lock", "lock-relaxed-adds", RACE, Mutation::RelaxedAdds, |m| lock::model(2, 0, false, Spin, None, m)),
-    mutant("lock", "lock-relaxed-claims", RACE, Mutation::RelaxedClaims, |m| lock::model(2, 0, false, Spin, None, m)),
-    mutant("lock", "lock-split-claims", "", Mutation::SplitClaims, |m| lock::model(2, 0, false, Spin, None, m)),
-    mutant("lock", "lock-keeps-go", RACE, Mutation::KeepBits { mask: GO }, |m| lock::model(2, 0, false, Spin, None, m)),
-    mutant("lock", "lock-keeps-next", "", Mutation::KeepBits { mask: NEXT }, |m| lock::model(2, 0, false, Spin, None, m)),
-    mutant("lock", "lock-no-ring", DEADLOCK, Mutation::NoRing, |m| lock::model(2, 0, false, Sleep, Some(2), m)),
-    mutant("ring", "ring-relaxed-stores", "the message", Mutation::RelaxedStores, |m| ring::model(1, Spin, None, m)),
-    mutant("ring", "ring-relaxed-loads", "the message", Mutation::RelaxedLoads, |m| ring::model(1, Spin, None, m)),
-    mutant("ring", "ring-one-more", "the message", ring::one_more(), |m| ring::model(1, Spin, None, m)),
-    mutant("ring", "ring-no-ring", DEADLOCK, Mutation::NoRing, |m| ring::model(1, Sleep, Some(2), m)),
-    mutant("announcement", "announcement-relaxed-stores", "a record is whole", Mutation::RelaxedStores, |m| announcement::model(1, None, m)),
-    mutant("announcement", "announcement-relaxed-loads", "a record is whole", Mutation::RelaxedLoads, |m| announcement::model(1, None, m)),
-    mutant("announcement", "announcement-no-odd-mark", "a record is whole", Mutation::NoOddMark, |m| announcement::model(1, None, m)),
-    mutant("signal", "signal-relaxed-stores", RACE, Mutation::RelaxedStores, |m| signal::model(2, signal::SET, Spin, None, m)),
-    mutant("signal", "signal-relaxed-adds", RACE, Mutation::RelaxedAdds, |m| signal::model(2, signal::ADD, Spin, None, m)),
-    mutant("signal", "signal-relaxed-loads", RACE, Mutation::RelaxedLoads, |m| signal::model(2, signal::SET, Spin, None, m)),
-    mutant("signal", "signal-no-ring", DEADLOCK, Mutation::NoRing, |m| signal::model(2, signal::SET, Sleep, Some(2), m)),
-    mutant("quiet", "quiet-no-fence", "missed each other", Mutation::NoQuiet, |m| quiet::model(2, None, m)),
-    mutant("park", "park-no-heavy-fence", DEADLOCK, Mutation::NoHeavyFence, |m| park::model(1, 1, None, m)),
-    mutant("park", "park-no-light-fence", DEADLOCK, Mutation::NoLightFence, |m| park::model(1, 1, None, m)),
-    mutant("park", "park-no-ring", DEADLOCK, Mutation::NoRing, |m| park::model(1, 1, None, m)),
-    mutant("park", "park-no-second-look", DEADLOCK, Mutation::NoSecondLook, |m| park::model(1, 1, None, m)),
-    mutant("park", "park-late-bell", DEADLOCK, Mutation::LateBell, |m| park::model(1, 1, None, m)),
+    mutant("barrier-relaxed-stores", RACE, Mutation::RelaxedStores, BARRIER),
+    mutant("barrier-relaxed-loads", RACE, Mutation::RelaxedLoads, BARRIER),
+    mutant("barrier-one-half", "the verdict", barrier::one_half(128), BARRIER),
+    mutant("barrier-round-unheard", "the verdict", Mutation::HeardAlready { at: 128 }, BARRIER_OF_THREE),
+    mutant("barrier-three-relaxed-stores", "the verdict", Mutation::RelaxedStores, BARRIER_OF_THREE),
+    mutant("barrier-no-ring", DEADLOCK, Mutation::NoRing, BARRIER_ASLEEP),
+    mutant("lock-relaxed-adds", RACE, Mutation::RelaxedAdds, LOCK),
+    mutant("lock-relaxed-claims", RACE, Mutation::RelaxedClaims, LOCK),
+    mutant("lock-split-claims", HANG, Mutation::SplitClaims, LOCK),
+    mutant("lock-keeps-go", "the words are zero", Mutation::KeepBits { mask: lock::GO }, LOCK),
+    mutant("lock-keeps-next", "the words are zero", Mutation::KeepBits { mask: lock::NEXT }, LOCK),
+    mutant("lock-no-ring", DEADLOCK, Mutation::NoRing, LOCK_ASLEEP),
+    mutant("ring-relaxed-stores", "the message", Mutation::RelaxedStores, RING),
+    mutant("ring-relaxed-loads", "the message", Mutation::RelaxedLoads, RING),
+    mutant("ring-one-more", "the message", ring::one_more(), RING),
+    mutant("ring-no-ring", DEADLOCK, Mutation::NoRing, RING_ASLEEP),
+    mutant("announcement-relaxed-stores", "a record is whole", Mutation::RelaxedStores, ANNOUNCEMENT),
+    mutant("announcement-relaxed-loads", "a record is whole", Mutation::RelaxedLoads, ANNOUNCEMENT),
+    mutant("announcement-no-odd-mark", "a record is whole", Mutation::NoOddMark, ANNOUNCEMENT),
+    mutant("signal-relaxed-stores", RACE, Mutation::RelaxedStores, SIGNAL_SET),
+    mutant("signal-relaxed-loads", RACE, Mutation::RelaxedLoads, SIGNAL_SET),
+    mutant("signal-relaxed-adds", RACE, Mutation::RelaxedAdds, SIGNAL_ADD),
+    mutant("signal-no-ring", DEADLOCK, Mutation::NoRing, SIGNAL_ASLEEP),
+    mutant("quiet-no-fence", "missed each other", Mutation::NoQuiet, QUIET),
+    mutant("quiet-three-no-fence", "missed each other", Mutation::NoQuiet, QUIET_OF_THREE),
+    mutant("park-no-heavy-fence", DEADLOCK, Mutation::NoHeavyFence, PARK),
+    mutant("park-no-light-fence", DEADLOCK, Mutation::NoLightFence, PARK),
+    mutant("park-no-ring", DEADLOCK, Mutation::NoRing, PARK),
+    mutant("park-no-second-look", DEADLOCK, Mutation::NoSecondLook, PARK),
+    mutant("park-late-bell", DEADLOCK, Mutation::LateBell, PARK),
+    mutant("park-two-no-heavy-fence", DEADLOCK, Mutation::NoHeavyFence, PARK_OF_TWO),
 ];
+
+const fn mutant(name: &'static str, dies_of: &'static str, mutation: Mutation, model: Model) -> Mutant {
+    Mutant { name, mutation, dies_of, model }
+}

@@ -15,10 +15,6 @@ use crate::bed::Bed;
 use crate::cell::Cell;
 use crate::mutants::Mutation;
 
-/// Polls in vain after which a spinning waiter ends the exploration of its execution: with every further poll a branch, three
-/// spinning PEs would never end.
-pub const POLLS: u32 = 4;
-
 /// How waiters pass their time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiting {
@@ -34,6 +30,7 @@ pub struct Heap {
     words: Vec<BTreeMap<usize, Cell>>,
     beds: Vec<Bed>,
     waiting: Waiting,
+    polls: u32,
     mutation: Mutation,
 }
 
@@ -93,7 +90,9 @@ impl Words for Pe {
     fn add(&self, word: Word, value: u64) -> Result<u64> {
         let cell = self.cell(word);
         match self.mutation {
-            Mutation::KeepBits { mask } if value.wrapping_neg() & mask == value.wrapping_neg() => Ok(atom::observe(cell)),
+            Mutation::KeepBits { mask } if value.wrapping_neg() & mask == value.wrapping_neg() => {
+                Ok(atom::observe(cell))
+            }
             _ => Ok(atom::accumulate(cell, value)),
         }
     }
@@ -119,7 +118,7 @@ impl Words for Pe {
         match self.waiting {
             Waiting::Spin => {
                 idle.steps += 1;
-                if idle.steps >= POLLS {
+                if idle.steps >= self.polls {
                     loom::skip_branch();
                 }
                 loom::thread::yield_now();
@@ -163,7 +162,8 @@ pub struct World {
     pub words: Vec<usize>,
     /// How waiters wait.
     pub waiting: Waiting,
-    /// Preemptions that loom explores in one execution, `None` for all. `LOOM_MAX_PREEMPTIONS` in the environment overrides it.
+    /// Preemptions that loom explores in one execution, `None` for all. `LOOM_MAX_PREEMPTIONS` in the environment
+    /// overrides it.
     pub preemptions: Option<usize>,
     /// What is weakened.
     pub mutation: Mutation,
@@ -177,8 +177,8 @@ pub struct Explored {
 }
 
 impl World {
-    /// Runs `body` as every thread, over words that are zero and whatever `shared` makes, then `after` when all have ended; again for
-    /// every execution within the bounds. Panics as soon as one goes wrong.
+    /// Runs `body` as every thread, over words that are zero and whatever `shared` makes, then `after` when all have
+    /// ended; again for every execution within the bounds. Panics as soon as one goes wrong.
     pub fn run<S: Send + Sync + 'static>(
         self,
         shared: impl Fn() -> S + Send + Sync + 'static,
@@ -213,12 +213,19 @@ impl World {
         Explored { executions: executions.load(Ordering::Relaxed) }
     }
 
+    /// Steps of a spinning waiter after which the rest of its execution is run but not explored: as every poll is a
+    /// branch, models that spin would hardly end otherwise, and with three threads never.
+    fn polls(&self) -> u32 {
+        if self.threads.len() <= 2 { 4 } else { 2 }
+    }
+
     fn heap(&self) -> Heap {
         let words = || self.words.iter().map(|at| (*at, Cell::new(self.mutation))).collect();
         Heap {
             words: (0..self.pes).map(|_| words()).collect(),
             beds: (0..self.pes).map(|_| Bed::new(self.mutation)).collect(),
             waiting: self.waiting,
+            polls: self.polls(),
             mutation: self.mutation,
         }
     }

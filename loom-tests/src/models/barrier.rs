@@ -1,15 +1,17 @@
-//! The barrier: what was written before it, with plain stores, is read after it; all PEs get the same verdict; three epochs in a
-//! row, so that slots are used again, the middle one with prints that differ.
+//! The barrier: what was written before it, with plain stores, is read after it; all PEs get the same verdict; up to
+//! three epochs in a row, so that slots are used again, the second one with prints that differ.
 
 use shmem::sync::{Barrier, Call, Verdict};
 
 use crate::{Explored, Mutation, Plain, Waiting, World};
 
-/// Epochs: the third uses the slots of the first again.
-const EPOCHS: u64 = 3;
-
-/// A barrier of `n` PEs.
-pub fn model(n: usize, radix: usize, waiting: Waiting, preemptions: Option<usize>, mutation: Mutation) -> Explored {
+/// `n` PEs make `epochs` barriers of a radix; the third uses the slots of the first again.
+pub fn model(
+    (n, radix, epochs): (usize, usize, u64),
+    waiting: Waiting,
+    preemptions: Option<usize>,
+    mutation: Mutation,
+) -> Explored {
     let slots = (0..Barrier::bytes(n, radix)).step_by(128);
     let world = World {
         pes: n,
@@ -24,7 +26,7 @@ pub fn model(n: usize, radix: usize, waiting: Waiting, preemptions: Option<usize
         move || (0..n).map(|_| Plain::new(0)).collect::<Vec<_>>(),
         move |pe, data| {
             let barrier = Barrier::new(&members, pe.me, 0, radix);
-            for epoch in 1..=EPOCHS {
+            for epoch in 1..=epochs {
                 let differs = epoch == 2;
                 if !differs {
                     data[pe.me].put(epoch);

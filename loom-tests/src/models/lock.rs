@@ -1,12 +1,18 @@
-//! The lock: nobody is in the critical section with another, each PE takes it twice, and all that the queue needed is taken back.
+//! The lock: nobody is in the critical section with another, each PE takes it twice, and all that the queue needed is
+//! taken back.
 
 use shmem::sync::Word;
 use shmem::sync::lock::Lock;
 
 use crate::{Explored, Mutation, Plain, Waiting, World};
 
-/// `contenders` PEs, numbered from 0, take the lock that `home` keeps twice each. The last of them tries with `test` first if
-/// `tests`.
+/// The bit of a PE's word with which the lock is handed on.
+pub const GO: u64 = 1 << 31;
+/// The bits of a PE's word that name the next in the queue.
+pub const NEXT: u64 = (1 << 30) - 1;
+
+/// `contenders` PEs, numbered from 0, take the lock that `home` keeps twice each. The last of them tries with `test`
+/// first if `tests`.
 pub fn model(
     contenders: usize,
     home: usize,

@@ -6,8 +6,8 @@ use crate::{Explored, Mutation, Waiting, World};
 
 const WHY: Why = Why { call: Call::Wait, on: None };
 
-/// PE 0 writes a word of PE 1 and rings, `rounds` times; `sleepers` threads of PE 1 wait for each value. They go to bed at the
-/// first look in vain.
+/// PE 0 writes a word of PE 1 and rings, `rounds` times; `sleepers` threads of PE 1 wait for each value. They go to
+/// bed at the first look in vain.
 pub fn model(sleepers: usize, rounds: u64, preemptions: Option<usize>, mutation: Mutation) -> Explored {
     let mut threads = vec![1; 1 + sleepers];
     threads[0] = 0;

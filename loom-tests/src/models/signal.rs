@@ -1,4 +1,5 @@
-//! Signals: who sees the signal sees the data, put with plain stores; there and back twice, so that memory is used again.
+//! Signals: who sees the signal sees the data, put with plain stores; there and back twice, so that memory is used
+//! again.
 
 use shmem::sync::signal::{Signal, deliver};
 use shmem::sync::{Call, Why, Word, wait};
