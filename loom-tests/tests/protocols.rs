@@ -37,7 +37,7 @@ models! {
     lock_3_asleep [Some(1)]: |bound| lock::model(3, 0, false, Sleep, bound, Sound);
 
     ring_1 [Some(4)]: |bound| ring::model(1, Spin, bound, Sound);
-    ring_2 [None]: |bound| ring::model(2, Spin, bound, Sound);
+    ring_2 [Some(4)]: |bound| ring::model(2, Spin, bound, Sound);
     ring_1_asleep [Some(2)]: |bound| ring::model(1, Sleep, bound, Sound);
     ring_3_relay [Some(2)]: |bound| ring::relay(Spin, bound, Sound);
 
