@@ -7,7 +7,7 @@
 //! - `launch`: the spawner behind `shmemrun`.
 
 mod handover;
-
+pub mod launch;
 mod local;
 mod rendezvous;
 mod serve;
