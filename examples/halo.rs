@@ -1,11 +1,11 @@
-//! Heat spreads over a plate whose rows are shared out among the PEs. In each step a PE needs the two rows that border on its
-//! own, its *halo*. The neighbours put them there, with a signal that tells the step: no barrier is needed in the loop.
+//! Heat spreads over a plate whose rows are shared out among the PEs. In each step a PE needs the two rows that border
+//! on its own, its *halo*. The neighbours put them there, with a signal that tells the step: the loop needs no barrier.
 //!
 //! ```text
 //! cargo run --release -- -n 4 --example halo [ROWS] [COLUMNS] [STEPS]
 //! ```
 
-use std::num::NonZeroUsize;
+use std::num::NonZeroU32;
 use std::ops::Range;
 use std::time::Instant;
 
@@ -17,10 +17,10 @@ use shmem::{Result, Shared, SigRef, World};
 struct Args {
     /// Rows of cells
     #[arg(default_value = "512")]
-    rows: NonZeroUsize,
+    rows: NonZeroU32,
     /// Cells in a row
     #[arg(default_value = "512")]
-    columns: NonZeroUsize,
+    columns: NonZeroU32,
     /// Steps of time
     #[arg(default_value_t = 500)]
     steps: u64,
@@ -28,7 +28,7 @@ struct Args {
 
 fn main() -> Result<()> {
     let Args { rows, columns, steps } = Args::parse();
-    let plate = Plate { rows: rows.get(), columns: columns.get() };
+    let plate = Plate { rows: rows.get() as usize, columns: columns.get() as usize };
     shmem::run(|world| {
         let start = Instant::now();
         let own = together(world, &plate, steps)?;
@@ -62,8 +62,8 @@ fn together(world: &World, plate: &Plate, steps: u64) -> Result<Vec<f64>> {
 
     // For each side: a halo row for odd and one for even steps, and a bell that tells the last step whose row has come.
     //
-    // Two rows are enough. My neighbour sends the row of step s + 2 only after it has had mine of step s + 1, and that one
-    // I send only after I have taken its row of step s out of the halo.
+    // Two rows are enough. My neighbour sends its row of step s + 2 only after it has had mine of step s + 1, which I
+    // send only after I have taken its row of step s out of the halo.
     let halos = world.alloc::<f64>(4 * width)?;
     let bells = world.alloc_zeroed::<u64>(2)?;
     let halo = |side, step| {

@@ -5,7 +5,7 @@
 //! cargo run --release -- -n 4 --example histogram [SAMPLES] [BUCKETS]
 //! ```
 
-use std::num::NonZeroU64;
+use std::num::NonZeroU32;
 use std::time::Instant;
 
 use clap::Parser;
@@ -19,7 +19,7 @@ struct Args {
     samples: u64,
     /// How many buckets all PEs have together
     #[arg(default_value = "4096")]
-    buckets: NonZeroU64,
+    buckets: NonZeroU32,
 }
 
 fn main() -> shmem::Result<()> {

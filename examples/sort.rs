@@ -1,5 +1,5 @@
-//! Sorts keys that are spread over the PEs, by sampling (Frazer and McKellar 1970): a few keys of every PE tell where to cut, each PE
-//! puts each piece of its keys straight into its place on the PE that it belongs to, and that one merges what it got.
+//! Sorts keys that are spread over the PEs, by sampling (Frazer and McKellar 1970). A few keys of every PE tell where
+//! to cut; each PE puts each piece of its keys straight into its place on the PE where it belongs; and that one merges.
 //!
 //! ```text
 //! cargo run --release -- -n 4 --example sort [KEYS]

@@ -1,5 +1,5 @@
-//! Learns to read handwritten digits, data-parallel: each PE has the whole model, takes its share of every batch, and the PEs sum their
-//! gradients before each step. The model is a softmax regression, the digits are those of `data/README.md`.
+//! Learns to read handwritten digits, data-parallel: each PE has the whole model and takes its share of every batch,
+//! and before each step the PEs sum their gradients. The model is a softmax regression; the digits are in `data/`.
 //!
 //! ```text
 //! cargo run --release -- -n 4 --example train [EPOCHS]
@@ -73,9 +73,9 @@ fn main() -> Result<()> {
 
 /// Sums over all PEs.
 ///
-/// Every PE puts what it has into the memory of every PE, at a place of its own, with a signal that tells the step. Odd and even steps have
-/// places of their own; that is enough, since a PE that sums step s + 1 has everybody's part of it, which nobody sends
-/// before it has done with step s.
+/// Every PE puts its part into the memory of every PE, at a place of its own, with a signal that tells the step. Odd
+/// and even steps have different places. Two are enough: a PE sends its part of step s + 2 only after it has
+/// everybody's part of step s + 1, which nobody sends before it has summed step s.
 struct Sum<'w> {
     world: &'w World,
     ctx: Ctx<'w>,
@@ -185,8 +185,9 @@ impl Model {
 
 /// The gradient of the loss by each weight, and the loss itself, summed over some digits: in units of 2^-40.
 ///
-/// They are integers since the sum of integers is the same in every order. That of floating-point numbers is not, and so what is learnt
-/// would depend on how many PEs there are. A digit adds at most 1 to a component and 709 to the loss: there is room for thousands.
+/// They are integers, whose sum is the same in every order. That of floating-point numbers is not, so that what is
+/// learnt would depend on how many PEs there are. A digit adds at most 1 to a component and 709 to the loss: there is
+/// room for ten thousand in a batch.
 struct Slope([i64; VALUES]);
 
 const VALUES: usize = CLASSES * INPUTS + 1;
