@@ -85,9 +85,7 @@ fn together(world: &World, plate: &Plate, steps: u64) -> Result<Vec<f64>> {
         }
 
         // While those are under way: the rows that need no halo.
-        for row in 2..last {
-            relax(&now, row, &mut next[row]);
-        }
+        relax(&now, &mut next, 2..last);
 
         if above.is_some() {
             ctx.wait(bell(ABOVE)?, |come| come >= step)?;
@@ -97,9 +95,7 @@ fn together(world: &World, plate: &Plate, steps: u64) -> Result<Vec<f64>> {
             ctx.wait(bell(BELOW)?, |come| come >= step)?;
             halo(BELOW, step)?.copy_to(&mut now[last + 1])?;
         }
-        for row in [1, last] {
-            relax(&now, row, &mut next[row]);
-        }
+        relax(&now, &mut next, [1, last]);
         std::mem::swap(&mut now, &mut next);
     }
     world.free(halos)?;
@@ -112,19 +108,19 @@ fn alone(plate: &Plate, steps: u64) -> Vec<f64> {
     let mut now = plate.start(plate.share(0, 1));
     let mut next = now.clone();
     for _ in 0..steps {
-        for row in 1..=plate.rows {
-            relax(&now, row, &mut next[row]);
-        }
+        relax(&now, &mut next, 1..=plate.rows);
         std::mem::swap(&mut now, &mut next);
     }
     now[1..=plate.rows].concat()
 }
 
-/// One step of one row: every cell comes nearer to the four around it.
-fn relax(now: &[Vec<f64>], row: usize, next: &mut [f64]) {
-    let (above, here, below) = (&now[row - 1], &now[row], &now[row + 1]);
-    for i in 1..here.len() - 1 {
-        next[i] = here[i] + 0.2 * (above[i] + below[i] + here[i - 1] + here[i + 1] - 4.0 * here[i]);
+/// One step of some rows: every cell comes nearer to the four around it.
+fn relax(now: &[Vec<f64>], next: &mut [Vec<f64>], rows: impl IntoIterator<Item = usize>) {
+    for row in rows {
+        let (above, here, below) = (&now[row - 1], &now[row], &now[row + 1]);
+        for i in 1..here.len() - 1 {
+            next[row][i] = here[i] + 0.2 * (above[i] + below[i] + here[i - 1] + here[i + 1] - 4.0 * here[i]);
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The examples as users run them: real processes under `shmemrun`, at several numbers of PEs. Each example checks its
 //! own result and fails if that is wrong; here its exit status and what it says count.
+#![allow(clippy::unwrap_used, reason = "a test, its helper functions included")]
 
 use std::path::Path;
 use std::process::{Command, Output};
