@@ -25,7 +25,7 @@ pub fn model(
     world.run(
         move || (0..n).map(|_| Plain::new(0)).collect::<Vec<_>>(),
         move |pe, data| {
-            let barrier = Barrier::new(&members, pe.me, 0, radix);
+            let barrier = Barrier::new(&members, pe.me, 0, radix, 0);
             for epoch in 1..=epochs {
                 let differs = epoch == 2;
                 if !differs {
