@@ -19,6 +19,11 @@ impl Error {
     pub fn kind(&self) -> &ErrorKind {
         &self.0
     }
+
+    /// An error of the program's own, to go out through the library: `read(path).map_err(shmem::Error::other)?`.
+    pub fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        ErrorKind::Other(error.into()).into()
+    }
 }
 
 impl From<ErrorKind> for Error {
@@ -250,6 +255,9 @@ pub enum ErrorKind {
         /// What happened, and what to do.
         why: String,
     },
+    /// An error of the program's own.
+    #[error(transparent)]
+    Other(Box<dyn std::error::Error + Send + Sync>),
     /// A call of the operating system failed.
     #[error("{what} failed: {source}")]
     Os {
@@ -278,6 +286,11 @@ mod tests {
         assert_eq!(format!("{e:?}"), e.to_string());
         let e = Error::from(ErrorKind::HeapFull { need: 64, align: 8, free: 32, largest: 16, heap: 128 });
         assert!(e.to_string().contains("SHMEM_SYMMETRIC_SIZE"));
+    }
+
+    #[test]
+    fn a_program_s_own_error_keeps_its_text() {
+        assert_eq!(Error::other("no such file").to_string(), "no such file");
     }
 
     #[test]

@@ -24,7 +24,7 @@ const USAGE: u8 = 2;
                             shmemrun -n N [OPTIONS] --example NAME [--] [ARGS]...")]
 struct Line {
     /// Number of PEs; more than there are cores is fine
-    #[arg(short, long = "n-pes", value_name = "N", value_parser = pes, required_unless_present = "info")]
+    #[arg(short, value_name = "N", value_parser = pes, required_unless_present = "info")]
     n: Option<usize>,
     /// Where each PE may run: anywhere, or on one core, PE i on the i-th
     #[arg(long, value_name = "HOW", default_value = "none")]

@@ -17,50 +17,63 @@ use crate::world::{World, start};
 /// ```
 ///
 /// # Errors
-/// The error of the first PE that failed by itself, not for another's loss; those of [`World::init`].
+/// The error of the PE that failed first (one of the program's own goes out by [`Error::other`]); those of [`World::init`].
 ///
 /// # Panics
 /// If a PE panics, with its panic.
 pub fn local<R: Send>(n: usize, f: impl Fn(&World) -> Result<R> + Sync) -> Result<Vec<R>> {
     if n == 0 {
-        return Err(ErrorKind::BadJob { pe: 0, n_pes: 0, why: "a job has at least one PE".into() }.into());
+        let why = "a job has at least one PE".into();
+        return Err(ErrorKind::BadJob { pe: 0, n_pes: 0, why }.into());
     }
     let config = Config { pe: None, n_pes: None, rendezvous: None, job_key: None, ..Config::from_env()? };
-    let ended: Vec<std::thread::Result<Result<R>>> = std::thread::scope(|threads| {
-        let mut pes = Vec::new();
-        for boot in group(n) {
+    let ended: Vec<std::thread::Result<Ended<R>>> = std::thread::scope(|threads| {
+        let start = |(pe, boot): (usize, Local)| {
             let (config, f) = (config.clone(), &f);
-            let name = format!("pe-{}", pes.len());
             let body = move || catch_unwind(AssertUnwindSafe(|| one(config, boot, f)));
-            let pe = std::thread::Builder::new().name(name).spawn_scoped(threads, body);
-            pes.push(pe.map_err(|source| ErrorKind::os(format!("starting the thread of PE {}", pes.len()), source)));
-        }
-        let join = |pe: Result<std::thread::ScopedJoinHandle<'_, _>>| match pe {
-            Ok(pe) => pe.join().and_then(|ended| ended),
-            Err(error) => Ok(Err(error)),
+            (std::thread::Builder::new().name(format!("pe-{pe}")).spawn_scoped(threads, body))
+                .map_err(|source| ErrorKind::os(format!("starting the thread of PE {pe}"), source))
         };
-        pes.into_iter().map(join).collect()
+        // All are started before the first is waited for.
+        let started: Vec<_> = group(n).into_iter().enumerate().map(start).collect();
+        let join = |thread: Result<std::thread::ScopedJoinHandle<'_, _>>| match thread {
+            Ok(thread) => thread.join().and_then(|ended| ended),
+            Err(error) => Ok(Ended { result: Err(error), first: true }),
+        };
+        started.into_iter().map(join).collect()
     });
-    let (mut results, mut worst): (Vec<R>, Option<Error>) = (Vec::new(), None);
+    let mut results = Vec::new();
+    let mut failed: Option<(Error, bool)> = None;
     for ended in ended {
-        match ended.unwrap_or_else(|panic| resume_unwind(panic)) {
+        let Ended { result, first } = ended.unwrap_or_else(|panic| resume_unwind(panic));
+        match result {
             Ok(result) => results.push(result),
-            Err(error) if worst.as_ref().is_none_or(|worst| is_loss(worst) && !is_loss(&error)) => worst = Some(error),
+            Err(error) if failed.as_ref().is_none_or(|(_, earlier)| first && !earlier) => failed = Some((error, first)),
             Err(_) => {}
         }
     }
-    worst.map_or(Ok(results), Err)
+    failed.map_or(Ok(results), |(error, _)| Err(error))
 }
 
-fn one<R>(config: Config, boot: Local, f: impl Fn(&World) -> Result<R>) -> Result<R> {
-    let world = start::start(config, Box::new(boot))?;
+/// How a PE ended.
+struct Ended<R> {
+    result: Result<R>,
+    /// Whether it was the first to fail.
+    first: bool,
+}
+
+fn one<R>(config: Config, boot: Local, f: impl Fn(&World) -> Result<R>) -> Ended<R> {
+    let world = match start::start(config, Box::new(boot)) {
+        Ok(world) => world,
+        // The others' errors only tell of this one, unless it is theirs that is told of here.
+        Err(error) => {
+            let first = !matches!(error.kind(), ErrorKind::PeerLost { .. });
+            return Ended { result: Err(error), first };
+        }
+    };
     let result = f(&world);
     if result.is_err() {
         world.abandon();
     }
-    result
-}
-
-fn is_loss(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::PeerLost { .. })
+    Ended { first: world.lost() == Some(world.me()), result }
 }

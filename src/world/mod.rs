@@ -10,6 +10,7 @@ mod start;
 
 use std::fmt;
 use std::sync::Mutex;
+use std::time::Duration;
 
 pub use local::local;
 pub use start::Builder;
@@ -20,12 +21,17 @@ use crate::config::{self, Config};
 use crate::core::Core;
 use crate::ctx::{Ctx, Sharing};
 use crate::elem::Elem;
+#[cfg(doc)]
+use crate::error::Error;
 use crate::error::{ErrorKind, Result};
 use crate::group::{HUGE, OF_BLOCK};
 use crate::heap::control::{How, Loss};
 use crate::heap::{MAX_ALIGN, SymBox, SymSlice};
 use crate::sync::{Call, Words};
 use crate::team::Team;
+
+/// What a PE that failed is ahead of those that fail with it.
+const HEAD_START: Duration = Duration::from_millis(50);
 
 /// A PE's membership in a job. Everything borrows from it: teams, contexts, allocations.
 ///
@@ -251,6 +257,11 @@ impl World {
         self.core.link.abort_all(Loss { pe: self.me(), how: How::Failed });
     }
 
+    /// The PE that failed first, if any has.
+    fn lost(&self) -> Option<usize> {
+        self.core.link.loss().map(|loss| loss.pe)
+    }
+
     #[inline]
     fn agree(&self, call: Call, argument: u64) -> Result<()> {
         self.core.world.agree(&self.core.link, call, argument)
@@ -284,8 +295,8 @@ fn full(arena: &crate::heap::Arena, need: usize, align: usize) -> ErrorKind {
     ErrorKind::HeapFull { need, align, free, largest, heap }
 }
 
-/// Runs `f` as one PE of the job that `shmemrun` started this process for ([`World::init`]), and ends the world afterwards. If `f` fails, the
-/// other PEs learn it at once: their waits return [`PeerLost`](ErrorKind::PeerLost).
+/// Runs `f` as one PE of the job that `shmemrun` started this process for ([`World::init`]), and ends the world afterwards. If `f` fails, the other PEs
+/// learn it at once: their waits return [`PeerLost`](ErrorKind::PeerLost). An error of the program's own goes out by [`Error::other`].
 ///
 /// # Errors
 /// Those of [`World::init`] and of `f`.
@@ -304,12 +315,17 @@ impl Drop for World {
             self.core.link.abort_all(Loss { pe: self.me(), how: How::Panicked });
         }
         let leave = || self.core.link.quiet().and_then(|()| self.agree(Call::Finalize, 0));
-        while self.core.link.loss().is_none() {
+        while self.lost().is_none() {
             match leave() {
                 // The others are in another call, which fails there; they come here next.
                 Err(error) if matches!(error.kind(), ErrorKind::Mismatch { .. }) => {}
                 Ok(()) | Err(_) => break,
             }
+        }
+        // The launcher names the PE that ends first: let it be the one that failed, not one that heard of it.
+        let launched = self.core.config.rendezvous.is_some();
+        if launched && self.lost().is_some_and(|pe| pe != self.me()) {
+            std::thread::sleep(HEAD_START);
         }
     }
 }

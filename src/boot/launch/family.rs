@@ -78,11 +78,11 @@ pub(super) struct Family {
 
 impl Family {
     /// Makes the launcher the one who inherits orphans, and starts the guard.
-    pub(super) fn new(key: &str) -> Result<Family> {
+    pub(super) fn new() -> Result<Family> {
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
             .map_err(|e| ErrorKind::os("becoming the reaper of the job's processes", e))?;
         let older = children();
-        let guard = Guard::start(key)
+        let guard = Guard::start()
             .inspect_err(|e| say(format_args!("no guard ({e}): if the launcher is killed, PEs may go on")))
             .ok();
         let (exited, exits) = unbounded_channel();
@@ -184,9 +184,14 @@ fn bury(pid: Pid) -> bool {
     gone && (waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG), true).1
 }
 
-/// The children of all threads of this process.
+/// The children of this process.
 fn children() -> HashSet<Pid> {
-    let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    children_of(rustix::process::getpid()).into_iter().collect()
+}
+
+/// The children of all threads of a process.
+pub(super) fn children_of(pid: Pid) -> Vec<Pid> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let lists = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
     let numbers: Vec<String> = lists.collect();
     numbers.iter().flat_map(|list| list.split_whitespace()).filter_map(|n| Pid::from_raw(n.parse().ok()?)).collect()

@@ -2,24 +2,20 @@
 //!
 //! It is the launcher's own program under another name, in a process group of its own, so that killing the launcher's group
 //! misses it. A pipe tells it the PEs; when the pipe ends and the guard still lives, the launcher is gone. Then it kills the
-//! PEs' process groups and whatever else carries the job's key in its environment. A launcher that ends in order kills its
-//! guard last. The guard holds no stream of the job.
+//! PEs' process groups and all their descendants; only a process that has left its group *and* lost its parent before is out of its
+//! sight. A launcher that ends in order kills its guard last. The guard holds no stream of the job.
 
-use std::ffi::OsStr;
 use std::io::{BufRead, PipeWriter, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
+
+use super::family::children_of;
 
 /// The name (`argv[0]`) under which the launcher's program is a guard.
 pub const NAME: &str = "shmemrun-guard";
-
-/// Passes over the process table; each finds what processes have started since the one before.
-const PASSES: usize = 100;
-/// How long to wait in each pass for one process to be gone.
-const DEATH: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// The launcher's side.
 pub(super) struct Guard {
@@ -28,8 +24,8 @@ pub(super) struct Guard {
 }
 
 impl Guard {
-    pub(super) fn start(key: &str) -> std::io::Result<Guard> {
-        let (reader, mut pipe) = std::io::pipe()?;
+    pub(super) fn start() -> std::io::Result<Guard> {
+        let (reader, pipe) = std::io::pipe()?;
         let child = Command::new("/proc/self/exe")
             .arg0(NAME)
             .env_clear()
@@ -39,7 +35,6 @@ impl Guard {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        writeln!(pipe, "{key}")?;
         Ok(Guard { child, pipe })
     }
 
@@ -59,37 +54,33 @@ impl Guard {
     }
 }
 
-/// The guard's whole life. Returns when no process of the job is left.
+/// The guard's whole life. Returns when the PEs that it was told of are killed, with all that they have started.
 pub fn run() {
-    let mut lines = std::io::stdin().lock().lines().map_while(Result::ok);
-    let key = lines.next().unwrap_or_default();
-    let groups: Vec<Pid> = lines.filter_map(|line| Pid::from_raw(line.parse().ok()?)).collect();
-    for group in groups {
-        let _ = kill_process_group(group, Signal::KILL);
+    let lines = std::io::stdin().lock().lines().map_while(Result::ok);
+    let pes: Vec<Pid> = lines.filter_map(|line| Pid::from_raw(line.parse().ok()?)).collect();
+    // Before anything is killed: whoever loses its parent can be found no more.
+    let scattered: Vec<OwnedFd> = pes.iter().flat_map(|&pe| descendants(pe)).collect();
+    for pe in pes {
+        // There is nobody to tell if a group is gone or has changed its user.
+        let _ = kill_process_group(pe, Signal::KILL);
     }
-    if !key.is_empty() {
-        let mark = format!("SHMEM_JOB_KEY={key}");
-        (0..PASSES).find(|_| !kill_marked(mark.as_bytes()));
+    for process in scattered {
+        let _ = pidfd_send_signal(process, Signal::KILL);
     }
 }
 
-/// Kills every process with `mark` in its environment; false if there was none.
-fn kill_marked(mark: &[u8]) -> bool {
+/// The children of a process, theirs, and so on, whatever session or group they have moved to. Each is held by a descriptor, so that its number
+/// cannot become a stranger's.
+fn descendants(pid: Pid) -> Vec<OwnedFd> {
     let mut found = Vec::new();
-    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let number = entry.file_name();
-        let pid = OsStr::to_str(&number).and_then(|number| Pid::from_raw(number.parse().ok()?));
-        // Held before it is looked at, so that the one looked at is the one killed.
-        let Some(pidfd) = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) else { continue };
-        let environment = std::fs::read(entry.path().join("environ")).unwrap_or_default();
-        if environment.split(|&byte| byte == 0).any(|variable| variable == mark)
-            && pidfd_send_signal(&pidfd, Signal::KILL).is_ok()
-        {
-            found.push(pidfd);
+    let mut parents = vec![pid];
+    while let Some(parent) = parents.pop() {
+        for child in children_of(parent) {
+            if let Ok(descriptor) = pidfd_open(child, PidfdFlags::empty()) {
+                found.push(descriptor);
+                parents.push(child);
+            }
         }
     }
-    for pidfd in &found {
-        let _ = poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&DEATH));
-    }
-    !found.is_empty()
+    found
 }

@@ -170,7 +170,7 @@ async fn supervise(job: &Job) -> Result<Option<End>> {
     let secret_key = Key::new(&key).ok_or_else(|| ErrorKind::os("making a key", std::io::ErrorKind::InvalidInput))?;
     tokio::spawn(serve(listener, job.n_pes, secret_key, notes));
 
-    let mut family = Family::new(&key)?;
+    let mut family = Family::new()?;
     let mut output = Output::start(job)?;
     let (mut input, mut end) = (Input::new(job), None);
     let mut spawner = Spawner::new(job, &address, &key);

@@ -2,7 +2,8 @@
 //!
 //! A task for each stream holds an unfinished line back; one thread writes, so that a slow reader of the output holds the
 //! PEs that write, and nothing else. An unfinished line is passed on early only where somebody may have to answer it and no
-//! other line can be torn by it, see [`Prompts`]; or once it is too long to hold.
+//! other line can be torn by it, see [`Prompts`]; at its end; or once it is too long to hold. If another PE writes next, it
+//! begins on a line of its own.
 
 use std::io::{ErrorKind as Io, IsTerminal, PipeReader};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -36,6 +37,7 @@ enum Stream {
 }
 
 struct Piece {
+    pe: usize,
     stream: Stream,
     bytes: Vec<u8>,
 }
@@ -104,7 +106,7 @@ impl Output {
             let lines = Lines::new(self.tag.then(|| format!("[{pe}] ")));
             let prompts = self.prompts.clone();
             let may_prompt = prompts.may_come_from(pe, stream);
-            let relay = Relay { source, lines, stream, sink: sink.clone(), prompts, may_prompt, counted: false };
+            let relay = Relay { pe, source, lines, stream, sink: sink.clone(), prompts, may_prompt, counted: false };
             self.relays.spawn(relay.run(self.over.subscribe()));
         }
         Ok(())
@@ -130,6 +132,7 @@ impl Output {
 
 /// One stream of one PE.
 struct Relay {
+    pe: usize,
     source: Receiver,
     lines: Lines,
     stream: Stream,
@@ -190,7 +193,7 @@ impl Relay {
         }
         if !bytes.is_empty() {
             // The writer only goes when all senders have.
-            let _ = self.sink.send(Piece { stream: self.stream, bytes }).await;
+            let _ = self.sink.send(Piece { pe: self.pe, stream: self.stream, bytes }).await;
         }
     }
 }
@@ -255,14 +258,18 @@ impl Lines {
 /// Writes until all senders are gone; reports the first error of standard output. What cannot be written is dropped.
 fn write(mut pieces: mpsc::Receiver<Piece>, failing: oneshot::Sender<std::io::Error>) {
     let (stdout, stderr) = (std::io::stdout(), std::io::stderr());
-    let (mut failing, mut broken) = (Some(failing), [false; 2]);
-    while let Some(Piece { stream, bytes }) = pieces.blocking_recv() {
-        let to = if stream == Stream::Out { stdout.as_fd() } else { stderr.as_fd() };
-        if broken[stream as usize] {
+    let (mut failing, mut broken, mut unfinished) = (Some(failing), [false; 2], [None; 2]);
+    while let Some(Piece { pe, stream, mut bytes }) = pieces.blocking_recv() {
+        let (to, index) = if stream == Stream::Out { (stdout.as_fd(), 0) } else { (stderr.as_fd(), 1) };
+        if broken[index] {
             continue;
         }
+        if unfinished[index].is_some_and(|other| other != pe) {
+            bytes.insert(0, b'\n');
+        }
+        unfinished[index] = (!bytes.ends_with(b"\n")).then_some(pe);
         if let Err(e) = write_whole(to, &bytes) {
-            broken[stream as usize] = true;
+            broken[index] = true;
             if stream == Stream::Out
                 && let Some(failing) = failing.take()
             {
