@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::heap::control::{Layout, RECORD_WORDS};
-use crate::sync::barrier::Radix;
+use crate::sync::barrier::{Arrival, Radix};
 use crate::sync::{Barrier, Call, Verdict, Word, Words};
 use crate::transport::Peer;
 use crate::transport::link::Link;
@@ -131,7 +131,21 @@ impl Group {
         let print = (call as u64) << ARGUMENT_BITS | argument;
         match self.barrier.arrive(link, call, print)? {
             Verdict::Agree => Ok(()),
-            Verdict::Conflict => Err(self.disagreement(link, print)),
+            Verdict::Conflict => Err(self.disagreement(link, &describe(print))),
+        }
+    }
+
+    /// Begins to meet all members for a call that only its caller knows, by a digest of it and its arguments. Collective.
+    pub(crate) fn enter(&self, digest: u64) -> Arrival {
+        self.barrier.enter((Call::Custom as u64) << ARGUMENT_BITS | digest & ((1 << ARGUMENT_BITS) - 1))
+    }
+
+    /// Whether all members have made the same call; `call` is its name and arguments.
+    pub(crate) fn poll(&self, link: &Link, arrival: &mut Arrival, call: impl FnOnce() -> String) -> Result<bool> {
+        match self.barrier.poll(link, arrival)? {
+            None => Ok(false),
+            Some(Verdict::Agree) => Ok(true),
+            Some(Verdict::Conflict) => Err(self.disagreement(link, &call())),
         }
     }
 
@@ -161,12 +175,16 @@ impl Group {
 
     /// All members made different calls, and know it: each shows its own, and all report the same.
     #[cold]
-    fn disagreement(&self, link: &Link, print: u64) -> Error {
-        let mut mine = Record::default();
-        mine[0] = print;
-        match self.exchange(link, mine) {
+    fn disagreement(&self, link: &Link, call: &str) -> Error {
+        let mut bytes = [0; 8 * RECORD_WORDS];
+        let shown = call.len().min(bytes.len());
+        bytes[..shown].copy_from_slice(&call.as_bytes()[..shown]);
+        match self.exchange(link, bytemuck::cast(bytes)) {
             Ok(records) => {
-                let calls = records.iter().map(|record| describe(record[0])).collect::<Vec<_>>();
+                let text = |record: &Record| {
+                    String::from_utf8_lossy(bytemuck::bytes_of(record)).trim_end_matches('\0').to_string()
+                };
+                let calls = records.iter().map(text).collect::<Vec<_>>();
                 ErrorKind::Mismatch { report: by_value(&calls, "calls", "call") }.into()
             }
             Err(error) => error,

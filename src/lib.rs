@@ -72,7 +72,7 @@ pub use ctx::{Cmp, Ctx, Private, Scope, Shared, Sharing, SigRef, Values};
 pub use elem::{AmoBits, AmoElem, AmoInt, Elem, Width};
 pub use error::{Error, ErrorKind, Result};
 pub use heap::{SymBox, SymSlice};
-pub use team::Team;
+pub use team::{Meeting, Team};
 pub use world::{Builder, World, local, run};
 
 #[cfg(test)]

@@ -10,6 +10,8 @@ use crate::core::Core;
 use crate::ctx::{Ctx, Sharing};
 use crate::error::{ErrorKind, Result};
 use crate::group::{Group, Split, by_value};
+use crate::heap::SymSlice;
+use crate::sync::barrier::Arrival;
 use crate::sync::{Call, Words};
 
 /// An ordered set of PEs, numbered from 0 in the team's order.
@@ -77,6 +79,20 @@ impl<'w> Team<'w> {
     pub fn barrier(&self) -> Result<()> {
         self.core.link.quiet()?;
         self.group.agree(&self.core.link, Call::Barrier, 0)
+    }
+
+    /// Begins to meet all members for a collective call of a library above this one, without blocking. Collective: all members enter with the same
+    /// `digest` of the call and its arguments, and a PE enters its next collective call of this team only when [`Meeting::poll`] has ended this one.
+    #[inline]
+    pub fn meet(&self, digest: u64) -> Meeting {
+        Meeting(self.group.enter(digest))
+    }
+
+    /// Symmetric memory that is the team's own, on all its members at the same place: `SHMEM_TEAM_WORKSPACE` bytes, at a multiple of a pair of cache
+    /// lines, holding whatever an earlier team left there. For one library that builds collectives on this team.
+    pub fn workspace(&self) -> SymSlice<'w, u8> {
+        let place = self.core.layout.workspace(self.group.slot().0);
+        SymSlice::new(self.core.heap(), place.start, place.len())
     }
 
     /// The team of the PEs `start`, `start + stride`, … (`size` of them, numbered in this order), or `None` on PEs outside it. The numbers are
@@ -210,6 +226,22 @@ impl<'w> Team<'w> {
         tracing::debug!(slot, ?members, "team split");
         let group = Group::new(link, &core.layout, &members, me, slot, epoch, core.radix);
         Ok(Some(Team { core, group: Arc::new(group) }))
+    }
+}
+
+/// A [`meet`](Team::meet) under way.
+#[derive(Debug)]
+pub struct Meeting(Arrival);
+
+impl Meeting {
+    /// Whether all members of `team` have entered with the same digest. Does not block. `call` is this PE's call with its arguments, for the report; of
+    /// it 64 bytes are shown.
+    ///
+    /// # Errors
+    /// [`Mismatch`](ErrorKind::Mismatch), on all members, if they entered with different digests or are in other calls.
+    #[inline]
+    pub fn poll(&mut self, team: &Team<'_>, call: impl FnOnce() -> String) -> Result<bool> {
+        team.group.poll(&team.core.link, &mut self.0, call)
     }
 }
 

@@ -52,6 +52,8 @@ pub struct Config {
     pub heap_size: Option<usize>,
     /// Teams that can exist at a time.
     pub team_slots: usize,
+    /// Bytes of symmetric memory that each team keeps for its collectives.
+    pub team_workspace: usize,
     /// How long a call may wait; `None` for ever.
     pub timeout: Option<Duration>,
     /// How long start-up may take; `None` for ever.
@@ -87,6 +89,7 @@ impl Default for Config {
         Config {
             heap_size: None,
             team_slots: 64,
+            team_workspace: 256 << 10,
             timeout: None,
             init_timeout: Some(Duration::from_secs(120)),
             spin: None,

@@ -26,6 +26,16 @@ pub const SETTINGS: &[Setting] = &[
         show: |c| Some(c.team_slots.to_string()),
     },
     Setting {
+        name: "SHMEM_TEAM_WORKSPACE",
+        form: "a size in bytes from 4K to 1G, like 256K (the suffixes k, m, g, t are powers of 1024)",
+        default: "256K",
+        help: "symmetric memory that each team keeps for its collectives; given when it is first used",
+        agree: true,
+        internal: false,
+        set: |c, text| put(&mut c.team_workspace, parse_size(text).filter(|size| (4 << 10..=1 << 30).contains(size))),
+        show: |c| Some(show_size(c.team_workspace)),
+    },
+    Setting {
         name: "SHMEM_TIMEOUT",
         form: "seconds from 0 (no limit) to 1000000000, fractions allowed",
         default: "0",

@@ -9,6 +9,7 @@ use super::*;
 const SAMPLES: &[(&str, &str, &str)] = &[
     ("SHMEM_SYMMETRIC_SIZE", "1.5m", "1536K"),
     ("SHMEM_TEAM_SLOTS", " 256\n", "256"),
+    ("SHMEM_TEAM_WORKSPACE", "1m", "1M"),
     ("SHMEM_TIMEOUT", "2.50", "2.5"),
     ("SHMEM_INIT_TIMEOUT", "0", "0"),
     ("SHMEM_SPIN", "0", "0"),
@@ -80,6 +81,7 @@ fn fields_hold_what_was_set() {
     let expected = Config {
         heap_size: Some(3 << 19),
         team_slots: 256,
+        team_workspace: 1 << 20,
         timeout: Some(Duration::from_millis(2500)),
         init_timeout: None,
         spin: Some(0),
@@ -108,6 +110,7 @@ fn a_bad_value_is_an_error_that_shows_the_form() {
     for (name, texts) in [
         ("SHMEM_SYMMETRIC_SIZE", &["", "0", "-1G", "NaN", "99999999999T"][..]),
         ("SHMEM_TEAM_SLOTS", &["", "1", "257", "64k"]),
+        ("SHMEM_TEAM_WORKSPACE", &["", "1K", "2G", "some"]),
         ("SHMEM_TIMEOUT", &["", "-1", "soon"]),
         ("SHMEM_INIT_TIMEOUT", &["", "inf", " \t"]),
         ("SHMEM_SPIN", &["", "-1", "4294967296"]),
@@ -186,6 +189,7 @@ fn agreement_lists_what_must_be_equal() {
     let expected = [
         ("SHMEM_SYMMETRIC_SIZE", "1M"),
         ("SHMEM_TEAM_SLOTS", "64"),
+        ("SHMEM_TEAM_WORKSPACE", "256K"),
         ("SHMEM_BARRIER_RADIX", "from the PEs"),
         ("SHMEM_ROUTE", "shuffle"),
     ];

@@ -1,4 +1,5 @@
-//! The layout of a segment, equal on every PE: the control page, the slots of the teams, then the user's heap. And what the control
+//! The layout of a segment, equal on every PE: the control page, the slots of the teams (a record, the
+//! barrier's words, a workspace for collectives), then the user's heap. And what the control
 //! page holds: a word for each thing that others may need to know of a PE, each on its own pair of cache lines.
 
 use std::ops::Range;
@@ -26,6 +27,9 @@ const EXCHANGE: usize = 128;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Layout {
     slot_bytes: usize,
+    barrier_bytes: usize,
+    /// Bytes that a team keeps for its collectives.
+    pub(crate) workspace: usize,
     /// How many teams can exist at once.
     pub(crate) slots: usize,
     /// The user's heap.
@@ -33,11 +37,12 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// The layout for a job of `n_pes` with `slots` team slots and `heap` bytes for the user.
-    pub(crate) fn new(n_pes: usize, slots: usize, heap: usize, radix: Radix) -> Self {
-        let slot_bytes = EXCHANGE + Barrier::bytes_up_to(n_pes, radix);
+    /// The layout for a job of `n_pes` with `slots` team slots of `workspace` bytes each and `heap` bytes for the user.
+    pub(crate) fn new(n_pes: usize, slots: usize, workspace: usize, heap: usize, radix: Radix) -> Self {
+        let barrier_bytes = Barrier::bytes_up_to(n_pes, radix);
+        let slot_bytes = EXCHANGE + barrier_bytes + workspace.next_multiple_of(EXCHANGE);
         let start = (CONTROL + slots * slot_bytes).next_multiple_of(PAGE);
-        Layout { slot_bytes, slots, user: start..start + heap }
+        Layout { slot_bytes, barrier_bytes, workspace, slots, user: start..start + heap }
     }
 
     /// Bytes of the whole segment.
@@ -53,6 +58,12 @@ impl Layout {
     /// The barrier's words of the team in `slot`.
     pub(crate) fn barrier(&self, slot: usize) -> usize {
         self.exchange(slot) + EXCHANGE
+    }
+
+    /// What the team in `slot` keeps for its collectives.
+    pub(crate) fn workspace(&self, slot: usize) -> Range<usize> {
+        let start = self.barrier(slot) + self.barrier_bytes;
+        start..start + self.workspace
     }
 }
 
@@ -111,13 +122,13 @@ mod tests {
     fn nothing_in_a_segment_overlaps() {
         for n in [1, 2, 3, 16, 17, 64, 300] {
             for radix in [Radix::default(), Radix::of(2), Radix::of(5)] {
-                let layout = Layout::new(n, 7, 65536, radix);
+                let layout = Layout::new(n, 7, 5000, 65536, radix);
                 for slot in 0..7 {
                     assert!(layout.exchange(slot) + RECORD_WORDS * 8 <= layout.barrier(slot));
                     for members in 1..=n {
                         let end = layout.barrier(slot) + Barrier::bytes(members, radix.for_team(members));
                         let limit = if slot == 6 { layout.user.start } else { layout.exchange(slot + 1) };
-                        assert!(end <= limit);
+                        assert!(end <= layout.workspace(slot).start && layout.workspace(slot).end <= limit);
                     }
                 }
                 assert!(layout.user.start.is_multiple_of(PAGE) && layout.bytes() == layout.user.end);

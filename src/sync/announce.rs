@@ -47,10 +47,12 @@ pub enum Call {
     Exchange,
     /// Making a channel.
     Channel,
+    /// A call of a library above this one.
+    Custom,
 }
 
 impl Call {
-    const ALL: [(Call, &'static str); 18] = [
+    const ALL: [(Call, &'static str); 19] = [
         (Call::None, "no call"),
         (Call::Barrier, "barrier"),
         (Call::Sync, "sync"),
@@ -69,6 +71,7 @@ impl Call {
         (Call::Quiet, "quiet"),
         (Call::Exchange, "team exchange"),
         (Call::Channel, "channel"),
+        (Call::Custom, "a collective"),
     ];
 
     /// The call's name in reports.

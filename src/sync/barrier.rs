@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::Result;
 use crate::sync::announce::Call;
-use crate::sync::words::{Why, Word, Words, wait};
+use crate::sync::words::{Idle, Why, Word, Words};
 
 /// Bytes from one slot to the next: two cache lines, since the prefetcher takes lines in pairs.
 const SLOT: usize = 128;
@@ -120,30 +120,81 @@ impl Barrier {
     /// `print` is not all ones.
     #[inline]
     pub fn arrive<W: Words>(&self, words: &W, call: Call, print: u64) -> Result<Verdict> {
+        let mut arrival = self.enter(print);
+        if let Some(verdict) = self.poll(words, &mut arrival)? {
+            return Ok(verdict);
+        }
+        let mut idle = Idle::default();
+        let outcome = loop {
+            if let Err(error) = words.pause(&mut idle, Why { call, on: self.awaited(&arrival) }) {
+                break Err(error);
+            }
+            match self.poll(words, &mut arrival) {
+                Ok(None) => {}
+                Ok(Some(verdict)) => break Ok(verdict),
+                Err(error) => break Err(error),
+            }
+        };
+        words.resume(idle);
+        outcome
+    }
+
+    /// Enters the barrier with a print, without blocking: [`poll`](Self::poll) does the rest. A PE enters the next barrier only when it has left this.
+    #[inline]
+    pub fn enter(&self, print: u64) -> Arrival {
         debug_assert_ne!(print, CONFLICT);
         // One thread at a time: a plain increment, not a locked one.
         let epoch = self.epoch.load(Ordering::Relaxed) + 1;
         self.epoch.store(epoch, Ordering::Relaxed);
-        let half = if epoch.is_multiple_of(2) { self.half } else { 0 };
-        let mut combined = print;
-        for round in &self.rounds {
-            let slots = round.slots + half;
-            for (k, &pe) in round.to.iter().enumerate() {
-                let at = slots + k * SLOT;
-                words.store(Word { pe, at: at + 8 }, combined)?;
-                words.store(Word { pe, at }, epoch)?;
-                words.ring(pe);
-            }
-            for (k, &pe) in round.from.iter().enumerate() {
-                let at = slots + k * SLOT;
-                wait(words, Word { pe: self.me, at }, Why { call, on: Some(pe) }, |seen| seen >= epoch)?;
-                if words.load(Word { pe: self.me, at: at + 8 })? != combined {
-                    combined = CONFLICT;
-                }
-            }
-        }
-        Ok(if combined == CONFLICT { Verdict::Conflict } else { Verdict::Agree })
+        Arrival { epoch, combined: print, round: 0, told: false, heard: 0 }
     }
+
+    /// Gets as far as is possible without waiting; the verdict once every member has entered.
+    #[inline]
+    pub fn poll<W: Words>(&self, words: &W, arrival: &mut Arrival) -> Result<Option<Verdict>> {
+        let half = if arrival.epoch.is_multiple_of(2) { self.half } else { 0 };
+        while let Some(round) = self.rounds.get(arrival.round) {
+            let slots = round.slots + half;
+            if !arrival.told {
+                for (k, &pe) in round.to.iter().enumerate() {
+                    let at = slots + k * SLOT;
+                    words.store(Word { pe, at: at + 8 }, arrival.combined)?;
+                    words.store(Word { pe, at }, arrival.epoch)?;
+                    words.ring(pe);
+                }
+                arrival.told = true;
+            }
+            while arrival.heard < round.from.len() {
+                let at = slots + arrival.heard * SLOT;
+                if words.load(Word { pe: self.me, at })? < arrival.epoch {
+                    return Ok(None);
+                }
+                if words.load(Word { pe: self.me, at: at + 8 })? != arrival.combined {
+                    arrival.combined = CONFLICT;
+                }
+                arrival.heard += 1;
+            }
+            *arrival = Arrival { round: arrival.round + 1, told: false, heard: 0, ..*arrival };
+        }
+        Ok(Some(if arrival.combined == CONFLICT { Verdict::Conflict } else { Verdict::Agree }))
+    }
+
+    /// The PE that an arrival waits for.
+    fn awaited(&self, arrival: &Arrival) -> Option<usize> {
+        self.rounds.get(arrival.round)?.from.get(arrival.heard).copied()
+    }
+}
+
+/// How far a PE has got in a barrier.
+#[derive(Debug)]
+pub struct Arrival {
+    epoch: u64,
+    combined: u64,
+    round: usize,
+    /// Whether this round's signals are sent.
+    told: bool,
+    /// How many of this round's signals have come.
+    heard: usize,
 }
 
 #[cfg(test)]

@@ -72,7 +72,7 @@ impl Plan {
         check_agreement(joined)?;
         let n_pes = joined.len();
         let radix = config.barrier_radix.map_or_else(Radix::default, Radix::of);
-        let control = Layout::new(n_pes, config.team_slots, 0, radix).bytes() as u64;
+        let control = Layout::new(n_pes, config.team_slots, config.team_workspace, 0, radix).bytes() as u64;
         let heap = match config.heap_size {
             Some(size) => asked_for(size as u64, control, joined)?,
             None => share(control, joined),
@@ -80,7 +80,8 @@ impl Plan {
         let heap = usize::try_from(heap.next_multiple_of(PAGE)).unwrap_or(usize::MAX);
         let host: Vec<usize> = (0..n_pes).filter(|pe| joined[*pe].host == joined[me].host).collect();
         let spin = config.spin.unwrap_or_else(|| if crowded(joined, &host) { 0 } else { SPIN });
-        Ok(Plan { layout: Layout::new(n_pes, config.team_slots, heap, radix), host, radix, spin, heap })
+        let layout = Layout::new(n_pes, config.team_slots, config.team_workspace, heap, radix);
+        Ok(Plan { layout, host, radix, spin, heap })
     }
 }
 
