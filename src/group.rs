@@ -149,6 +149,14 @@ impl Group {
         }
     }
 
+    /// Blocks until all members have made the same call; `call` is its name and arguments.
+    pub(crate) fn finish(&self, link: &Link, arrival: &mut Arrival, call: impl FnOnce() -> String) -> Result<()> {
+        match self.barrier.finish(link, Call::Custom, arrival)? {
+            Verdict::Agree => Ok(()),
+            Verdict::Conflict => Err(self.disagreement(link, &call())),
+        }
+    }
+
     /// Every member's record, in team order. Collective.
     pub(crate) fn exchange(&self, link: &Link, mine: Record) -> Result<Vec<Record>> {
         for (i, value) in mine.into_iter().enumerate() {

@@ -243,6 +243,15 @@ impl Meeting {
     pub fn poll(&mut self, team: &Team<'_>, call: impl FnOnce() -> String) -> Result<bool> {
         team.group.poll(&team.core.link, &mut self.0, call)
     }
+
+    /// Blocks until all members of `team` have entered with the same digest.
+    ///
+    /// # Errors
+    /// As [`poll`](Self::poll); [`PeerLost`](ErrorKind::PeerLost), [`Timeout`](ErrorKind::Timeout).
+    #[inline]
+    pub fn wait(mut self, team: &Team<'_>, call: impl FnOnce() -> String) -> Result<()> {
+        team.group.finish(&team.core.link, &mut self.0, call)
+    }
 }
 
 impl fmt::Debug for Team<'_> {

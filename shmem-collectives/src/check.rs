@@ -1,4 +1,4 @@
-//! The checker: runs the plans of all PEs together over symbolic memory, twice in a row, and proves for this problem that
+//! The checker: runs the plans of all PEs together over symbolic memory, three times in a row, and proves for this problem that
 //!
 //! - every output element is combined from exactly the contributions that it must have, each once, and for reductions in an order that is the same on all PEs;
 //! - no two accesses to an element, one of them a write, are unordered by signals: vector clocks (Fidge 1988, Mattern 1989) tell;
@@ -104,6 +104,18 @@ struct Pe {
     next: usize,
     round: u8,
     depth: usize,
+    /// Meetings that it has left.
+    met: usize,
+}
+
+impl Pe {
+    /// Learns all that another knew at this point of its clock.
+    fn hear(&mut self, clock: &Clock, depth: usize) {
+        for (mine, theirs) in self.clock.iter_mut().zip(clock) {
+            *mine = (*mine).max(*theirs);
+        }
+        self.depth = self.depth.max(depth + 1);
+    }
 }
 
 struct Run<'a> {
@@ -114,17 +126,19 @@ struct Run<'a> {
     memory: HashMap<Place, (Value, Touched)>,
     /// Signals under way from one PE to another, with the sender's clock.
     signals: BTreeMap<(usize, usize), VecDeque<(Clock, usize)>>,
+    /// Who has come to each meeting, with its clock.
+    meetings: Vec<Vec<Option<(Clock, usize)>>>,
     depth: usize,
 }
 
 /// How often the collective runs in a row.
-const ROUNDS: u8 = 2;
+const ROUNDS: u8 = 3;
 
 impl<'a> Run<'a> {
     fn new(problem: &'a Problem, plans: &'a [Plan]) -> Self {
         let n = problem.n;
-        let pes = (0..n).map(|_| Pe { clock: vec![0; n], next: 0, round: 0, depth: 0 }).collect();
-        Run { problem, plans, pes, memory: HashMap::new(), signals: BTreeMap::new(), depth: 0 }
+        let pes = (0..n).map(|_| Pe { clock: vec![0; n], next: 0, round: 0, depth: 0, met: 0 }).collect();
+        Run { problem, plans, pes, memory: HashMap::new(), signals: BTreeMap::new(), meetings: Vec::new(), depth: 0 }
     }
 
     fn go(&mut self) -> Result<(), Flaw> {
@@ -170,10 +184,23 @@ impl<'a> Run<'a> {
                 let Some((clock, depth)) = self.signals.entry((*from, pe)).or_default().pop_front() else {
                     return Ok(false);
                 };
-                for (mine, theirs) in self.pes[pe].clock.iter_mut().zip(&clock) {
-                    *mine = (*mine).max(*theirs);
+                self.pes[pe].hear(&clock, depth);
+                self.depth = self.depth.max(self.pes[pe].depth);
+            }
+            Step::Meet => {
+                let at = self.pes[pe].met;
+                if self.meetings.len() == at {
+                    self.meetings.push(vec![None; self.problem.n]);
                 }
-                self.pes[pe].depth = self.pes[pe].depth.max(depth + 1);
+                if self.meetings[at][pe].is_none() {
+                    let here = (self.pes[pe].clock.clone(), self.pes[pe].depth);
+                    self.meetings[at][pe] = Some(here);
+                }
+                let Some(all) = self.meetings[at].iter().cloned().collect::<Option<Vec<_>>>() else { return Ok(false) };
+                for (clock, depth) in all {
+                    self.pes[pe].hear(&clock, depth);
+                }
+                self.pes[pe].met += 1;
                 self.depth = self.depth.max(self.pes[pe].depth);
             }
             Step::Signal { to } => {
@@ -200,7 +227,7 @@ impl<'a> Run<'a> {
         }
         for (i, target) in into.iter().enumerate() {
             for other in from.iter().chain(&into[..i]) {
-                let ((pe, buf, a), (other_pe, other_buf, b)) = (self.place(target, 0), self.place(other, 0));
+                let ((pe, buf, a), (other_pe, other_buf, b)) = (self.place(0, target, 0), self.place(0, other, 0));
                 if (pe, buf) == (other_pe, other_buf) && a != b && a < b + len && b < a + len {
                     return Err(Flaw(format!("PE {pe} folds into {target:?}, which partly overlaps {other:?}")));
                 }
@@ -222,7 +249,7 @@ impl<'a> Run<'a> {
             let expr = if parts.len() == 1 { parts.remove(0) } else { Expr::Fold(parts) };
             for at in into {
                 // A copy onto itself is none.
-                if from.len() > 1 || self.place(at, i) != self.place(&from[0], i) {
+                if from.len() > 1 || self.place(0, at, i) != self.place(0, &from[0], i) {
                     self.write(pe, at, i, expr.clone())?;
                 }
             }
@@ -235,7 +262,7 @@ impl<'a> Run<'a> {
         let limit = match at.buf {
             Buf::Src => source * self.problem.len,
             Buf::Dst => target * self.problem.len,
-            Buf::Work => usize::MAX,
+            Buf::Work | Buf::Slot => usize::MAX,
         };
         if at.pe < self.problem.n && at.start + at.len <= limit {
             return Ok(());
@@ -244,7 +271,7 @@ impl<'a> Run<'a> {
     }
 
     /// Which memory an element of a region lies in: in place, source and target are one.
-    fn place(&self, at: &At, i: usize) -> Place {
+    fn place(&self, round: u8, at: &At, i: usize) -> Place {
         let (source, target) = if self.problem.in_place { self.problem.offsets(at.pe) } else { (0, 0) };
         let element = at.start + i;
         match at.buf {
@@ -252,11 +279,12 @@ impl<'a> Run<'a> {
             Buf::Src => (at.pe, Buf::Src, element),
             Buf::Dst => (at.pe, Buf::Dst, target + element),
             Buf::Work => (at.pe, Buf::Work, element),
+            Buf::Slot => (at.pe, Buf::Slot, 2 * element + usize::from(round % 2)),
         }
     }
 
     fn read(&mut self, pe: usize, at: &At, i: usize) -> Result<Value, Flaw> {
-        let place = self.place(at, i);
+        let place = self.place(self.pes[pe].round, at, i);
         let clock = &self.pes[pe].clock;
         let (value, touched) = self.memory.entry(place).or_default();
         if let Some((writer, when)) = touched.write
@@ -273,7 +301,7 @@ impl<'a> Run<'a> {
     }
 
     fn write(&mut self, pe: usize, at: &At, i: usize, expr: Expr) -> Result<(), Flaw> {
-        self.touch(pe, self.place(at, i), Value::Sum(Box::new(expr)))
+        self.touch(pe, self.place(self.pes[pe].round, at, i), Value::Sum(Box::new(expr)))
     }
 
     /// A write, checked against all earlier accesses.
@@ -324,7 +352,7 @@ impl<'a> Run<'a> {
         for (buf, blocks) in [(Buf::Src, source), (Buf::Dst, target)] {
             let at = At::new(pe, buf, 0..blocks * self.problem.len);
             for i in 0..at.len {
-                self.touch(pe, self.place(&at, i), Value::Unknown)?;
+                self.touch(pe, self.place(0, &at, i), Value::Unknown)?;
             }
         }
         Ok(())

@@ -1,7 +1,9 @@
-//! The vocabulary of collectives: a plan is what one PE does, in order, and there are three things it can do.
+//! The vocabulary of collectives: a plan is what one PE does, in order, and there are four things it can do.
 //!
 //! - [`Step::Fold`] combines some regions, anywhere in the team, and writes the result to some regions, anywhere in the team: with one source and one
 //!   target it is a copy, a put or a get;
+//! - [`Step::Meet`] meets all PEs of the team: a barrier. Every plan has at least one, and its first carries what the caller asked for, so that
+//!   a mismatch is found; before it a plan touches nobody's memory but the slots;
 //! - [`Step::Signal`] tells a PE that everything this PE did so far has happened;
 //! - [`Step::Wait`] waits for the next such word of a PE: the k-th wait for a PE pairs with the k-th signal of that PE to this one.
 //!
@@ -18,8 +20,10 @@ pub enum Buf {
     Src,
     /// The caller's target.
     Dst,
-    /// The collective's own memory, which the next collective uses again.
+    /// The collective's own memory, which the next collective uses again after its first meeting.
     Work,
+    /// A second piece of it, which may be written before the first meeting: there are two, of which calls take turns.
+    Slot,
 }
 
 /// A region of a PE's memory, in elements.
@@ -64,6 +68,8 @@ pub enum Step {
         /// Where the result goes.
         into: Box<[At]>,
     },
+    /// Meets all PEs: whatever any of them did before has happened.
+    Meet,
     /// Tells `to` that everything before has happened.
     Signal {
         /// The PE that is told.
@@ -199,12 +205,6 @@ pub(crate) mod write {
     /// Everybody but `me`, beginning with the next one: so that not all turn to the same PE at once.
     pub(crate) fn others(n: usize, me: usize) -> impl Iterator<Item = usize> + Clone {
         (1..n).map(move |distance| (me + distance) % n)
-    }
-
-    /// Tells all others, then waits for all of them.
-    pub(crate) fn meet(plan: &mut Plan, n: usize, me: usize) {
-        plan.extend(others(n, me).map(signal));
-        plan.extend(others(n, me).map(hear));
     }
 }
 

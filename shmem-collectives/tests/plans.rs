@@ -1,7 +1,7 @@
 //! Every algorithm proved by the checker.
 use shmem_collectives::check::check;
 use shmem_collectives::plan::{Collective, Problem};
-use shmem_collectives::plans::{direct, ring};
+use shmem_collectives::plans::{direct, ring, small};
 
 fn all(n: usize) -> Vec<Collective> {
     let mut all = vec![
@@ -32,6 +32,9 @@ fn proofs() {
                     let problem = Problem { what, n, len, chunk: 3, in_place };
                     if let Err(e) = check(&problem, |me| direct::plan(&problem, me)) {
                         panic!("direct {problem:?}: {e}");
+                    }
+                    if let Err(e) = check(&problem, |me| small::plan(&problem, me)) {
+                        panic!("small {problem:?}: {e}");
                     }
                     if ring::plans(what) {
                         if let Err(e) = check(&problem, |me| ring::plan(&problem, me)) {

@@ -121,15 +121,21 @@ impl Barrier {
     #[inline]
     pub fn arrive<W: Words>(&self, words: &W, call: Call, print: u64) -> Result<Verdict> {
         let mut arrival = self.enter(print);
-        if let Some(verdict) = self.poll(words, &mut arrival)? {
+        self.finish(words, call, &mut arrival)
+    }
+
+    /// Blocks until every member has entered.
+    #[inline]
+    pub fn finish<W: Words>(&self, words: &W, call: Call, arrival: &mut Arrival) -> Result<Verdict> {
+        if let Some(verdict) = self.poll(words, arrival)? {
             return Ok(verdict);
         }
         let mut idle = Idle::default();
         let outcome = loop {
-            if let Err(error) = words.pause(&mut idle, Why { call, on: self.awaited(&arrival) }) {
+            if let Err(error) = words.pause(&mut idle, Why { call, on: self.awaited(arrival) }) {
                 break Err(error);
             }
-            match self.poll(words, &mut arrival) {
+            match self.poll(words, arrival) {
                 Ok(None) => {}
                 Ok(Some(verdict)) => break Ok(verdict),
                 Err(error) => break Err(error),

@@ -2,3 +2,4 @@
 
 pub mod direct;
 pub mod ring;
+pub mod small;

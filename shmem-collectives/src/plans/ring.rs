@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use crate::plan::write::{copy, fold, hear, signal};
-use crate::plan::{At, Buf, Collective, Plan, Problem};
+use crate::plan::{At, Buf, Collective, Plan, Problem, Step};
 
 /// Whether the ring has a plan for this.
 pub fn plans(what: Collective) -> bool {
@@ -18,7 +18,7 @@ pub fn plans(what: Collective) -> bool {
 /// The plan of PE `me`.
 pub fn plan(problem: &Problem, me: usize) -> Plan {
     let n = problem.n;
-    let mut plan = Plan::new();
+    let mut plan = vec![Step::Meet];
     let left = (me + n - 1) % n;
     let right = (me + 1) % n;
     let (src, dst) = (|r: Range<usize>| At::new(me, Buf::Src, r), |r: Range<usize>| At::new(me, Buf::Dst, r));

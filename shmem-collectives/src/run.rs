@@ -1,0 +1,149 @@
+//! The engine: runs a plan over one-sided operations of a team, step by step, and stops where it would have to wait.
+//!
+//! A signal is a count in the receiver's memory that only its sender writes and that grows for ever; so nothing is reset, and the k-th wait for a PE
+//! waits for the k-th signal of that PE. A meeting is the team's own barrier; the first of a plan carries a digest of the call.
+
+use std::rc::Rc;
+
+use shmem::{Ctx, Elem, Kernel, Meeting, Result, Shared, SigRef, SymSlice, Team};
+
+use crate::plan::{At, Buf, Plan, Problem, Step};
+
+/// 64-bit words from one PE's count to the next: a pair of cache lines.
+pub(crate) const FLAG: usize = 16;
+
+/// What a team's collectives share: the counts of signals.
+pub(crate) struct Lane<'t> {
+    pub(crate) team: &'t Team<'t>,
+    pub(crate) ctx: Ctx<'t, Shared>,
+    /// A count for each PE, every [`FLAG`] words.
+    flags: SymSlice<'t, u64>,
+    sent: Vec<u64>,
+    heard: Vec<u64>,
+}
+
+impl<'t> Lane<'t> {
+    /// The lane over `flags`, which are zero on all PEs.
+    pub(crate) fn new(team: &'t Team<'t>, flags: SymSlice<'t, u64>) -> Self {
+        let n = team.n_pes();
+        Lane { team, ctx: team.ctx(), flags, sent: vec![0; n], heard: vec![0; n] }
+    }
+
+    fn flag(&self, pe: usize) -> Result<SymSlice<'t, u64>> {
+        self.flags.at(pe * FLAG)
+    }
+
+    fn signal(&mut self, to: usize) -> Result<()> {
+        self.sent[to] += 1;
+        self.ctx.signal(SigRef::set(self.flag(self.team.me())?, self.sent[to]), to)
+    }
+
+    /// Takes the next signal of a PE, if it has come.
+    fn hear(&mut self, from: usize) -> Result<bool> {
+        let come = self.ctx.signal_fetch(self.flag(from)?)? > self.heard[from];
+        self.heard[from] += u64::from(come);
+        Ok(come)
+    }
+
+    /// Blocks until the next signal of a PE has come.
+    fn listen(&self, from: usize) -> Result<()> {
+        let heard = self.heard[from];
+        self.ctx.wait(self.flag(from)?, |count| count > heard).map(|_| ())
+    }
+}
+
+/// The caller's and the team's memory that a plan speaks of.
+#[derive(Clone, Copy)]
+pub(crate) struct Buffers<'b, T> {
+    /// In place, the whole buffer.
+    pub(crate) src: SymSlice<'b, T>,
+    /// In place, the whole buffer.
+    pub(crate) dst: SymSlice<'b, T>,
+    pub(crate) work: SymSlice<'b, T>,
+    /// Of this call's parity.
+    pub(crate) slots: SymSlice<'b, T>,
+}
+
+/// A collective under way.
+pub(crate) struct Run<'b, T, K> {
+    problem: Problem,
+    plan: Rc<Plan>,
+    next: usize,
+    buffers: Buffers<'b, T>,
+    kernel: K,
+    digest: u64,
+    meeting: Option<Meeting>,
+    from: Vec<(SymSlice<'b, T>, usize)>,
+    into: Vec<(SymSlice<'b, T>, usize)>,
+}
+
+impl<'b, T: Elem, K: Kernel<T>> Run<'b, T, K> {
+    pub(crate) fn new(problem: Problem, plan: Rc<Plan>, buffers: Buffers<'b, T>, kernel: K, digest: u64) -> Self {
+        Run { problem, plan, next: 0, buffers, kernel, digest, meeting: None, from: Vec::new(), into: Vec::new() }
+    }
+
+    /// Gets as far as is possible without waiting: true when the plan is done.
+    pub(crate) fn poll(&mut self, lane: &mut Lane<'_>, call: &dyn Fn() -> String) -> Result<bool> {
+        self.go(lane, call, false)
+    }
+
+    /// Runs the plan to its end. Blocks.
+    pub(crate) fn finish(&mut self, lane: &mut Lane<'_>, call: &dyn Fn() -> String) -> Result<()> {
+        self.go(lane, call, true).map(|_| ())
+    }
+
+    fn go(&mut self, lane: &mut Lane<'_>, call: &dyn Fn() -> String, block: bool) -> Result<bool> {
+        let plan = Rc::clone(&self.plan);
+        while let Some(step) = plan.get(self.next) {
+            match step {
+                Step::Fold { from, into } => self.fold(lane, from, into)?,
+                Step::Meet => {
+                    let mut meeting = self.meeting.take().unwrap_or_else(|| lane.team.meet(self.digest));
+                    if block {
+                        meeting.wait(lane.team, call)?;
+                    } else if !meeting.poll(lane.team, call)? {
+                        self.meeting = Some(meeting);
+                        return Ok(false);
+                    }
+                }
+                Step::Signal { to } => lane.signal(*to)?,
+                Step::Wait { from } => {
+                    while !lane.hear(*from)? {
+                        if !block {
+                            return Ok(false);
+                        }
+                        lane.listen(*from)?;
+                    }
+                }
+            }
+            self.next += 1;
+        }
+        Ok(true)
+    }
+
+    fn fold(&mut self, lane: &Lane<'_>, from: &[At], into: &[At]) -> Result<()> {
+        let mut sources = std::mem::take(&mut self.from);
+        let mut targets = std::mem::take(&mut self.into);
+        sources.clear();
+        targets.clear();
+        for (places, regions) in [(&mut sources, from), (&mut targets, into)] {
+            for at in regions {
+                places.push((self.resolve(at)?, at.pe));
+            }
+        }
+        let result = lane.ctx.fold(&sources, &targets, &self.kernel);
+        (self.from, self.into) = (sources, targets);
+        result
+    }
+
+    fn resolve(&self, at: &At) -> Result<SymSlice<'b, T>> {
+        let (source, target) = if self.problem.in_place { self.problem.offsets(at.pe) } else { (0, 0) };
+        let (buffer, start) = match at.buf {
+            Buf::Src => (self.buffers.src, source + at.start),
+            Buf::Dst => (self.buffers.dst, target + at.start),
+            Buf::Work => (self.buffers.work, at.start),
+            Buf::Slot => (self.buffers.slots, at.start),
+        };
+        buffer.slice(start..start + at.len)
+    }
+}
