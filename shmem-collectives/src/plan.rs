@@ -122,6 +122,15 @@ pub enum Collective {
     ExclusiveScan,
 }
 
+impl fmt::Display for Collective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.root() {
+            Some(root) => write!(f, "{} of root {root}", self.name()),
+            None => f.write_str(self.name()),
+        }
+    }
+}
+
 /// A collective to be planned: equal on all PEs of the team.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Problem {
@@ -139,6 +148,61 @@ pub struct Problem {
 }
 
 impl Collective {
+    /// A number for it, and its root.
+    pub(crate) fn code(self) -> (u64, u64) {
+        match self {
+            Collective::AllReduce => (1, 0),
+            Collective::Reduce { root } => (2, root as u64),
+            Collective::ReduceScatter => (3, 0),
+            Collective::AllGather => (4, 0),
+            Collective::Gather { root } => (5, root as u64),
+            Collective::Scatter { root } => (6, root as u64),
+            Collective::Broadcast { root } => (7, root as u64),
+            Collective::AllToAll => (8, 0),
+            Collective::InclusiveScan => (9, 0),
+            Collective::ExclusiveScan => (10, 0),
+        }
+    }
+
+    /// Its name in settings and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Collective::AllReduce => "allreduce",
+            Collective::Reduce { .. } => "reduce",
+            Collective::ReduceScatter => "reduce_scatter",
+            Collective::AllGather => "allgather",
+            Collective::Gather { .. } => "gather",
+            Collective::Scatter { .. } => "scatter",
+            Collective::Broadcast { .. } => "broadcast",
+            Collective::AllToAll => "alltoall",
+            Collective::InclusiveScan => "inscan",
+            Collective::ExclusiveScan => "exscan",
+        }
+    }
+
+    /// The root, of those that have one.
+    pub fn root(self) -> Option<usize> {
+        match self {
+            Collective::Reduce { root }
+            | Collective::Gather { root }
+            | Collective::Scatter { root }
+            | Collective::Broadcast { root } => Some(root),
+            _ => None,
+        }
+    }
+
+    /// Whether it combines elements.
+    pub fn reduces(self) -> bool {
+        matches!(
+            self,
+            Collective::AllReduce
+                | Collective::Reduce { .. }
+                | Collective::ReduceScatter
+                | Collective::InclusiveScan
+                | Collective::ExclusiveScan
+        )
+    }
+
     /// Blocks in a PE's source and in its target, in a team of `n`.
     pub fn blocks(self, n: usize) -> (usize, usize) {
         match self {

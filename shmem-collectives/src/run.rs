@@ -65,38 +65,35 @@ pub(crate) struct Buffers<'b, T> {
 }
 
 /// A collective under way.
-pub(crate) struct Run<'b, T, K> {
+pub(crate) struct Run<'b, T> {
     problem: Problem,
     plan: Rc<Plan>,
     next: usize,
     buffers: Buffers<'b, T>,
-    kernel: K,
     digest: u64,
     meeting: Option<Meeting>,
     from: Vec<(SymSlice<'b, T>, usize)>,
     into: Vec<(SymSlice<'b, T>, usize)>,
 }
 
-impl<'b, T: Elem, K: Kernel<T>> Run<'b, T, K> {
-    pub(crate) fn new(problem: Problem, plan: Rc<Plan>, buffers: Buffers<'b, T>, kernel: K, digest: u64) -> Self {
-        Run { problem, plan, next: 0, buffers, kernel, digest, meeting: None, from: Vec::new(), into: Vec::new() }
+impl<'b, T: Elem> Run<'b, T> {
+    /// The run of `plan`, whose first meeting carries `digest`.
+    pub(crate) fn new(problem: Problem, plan: Rc<Plan>, buffers: Buffers<'b, T>, digest: u64) -> Self {
+        Run { problem, plan, next: 0, buffers, digest, meeting: None, from: Vec::new(), into: Vec::new() }
     }
 
-    /// Gets as far as is possible without waiting: true when the plan is done.
-    pub(crate) fn poll(&mut self, lane: &mut Lane<'_>, call: &dyn Fn() -> String) -> Result<bool> {
-        self.go(lane, call, false)
-    }
-
-    /// Runs the plan to its end. Blocks.
-    pub(crate) fn finish(&mut self, lane: &mut Lane<'_>, call: &dyn Fn() -> String) -> Result<()> {
-        self.go(lane, call, true).map(|_| ())
-    }
-
-    fn go(&mut self, lane: &mut Lane<'_>, call: &dyn Fn() -> String, block: bool) -> Result<bool> {
+    /// Gets as far as is possible without waiting, or to the end if it may block: true when the plan is done. `call` is for reports.
+    pub(crate) fn advance<K: Kernel<T>>(
+        &mut self,
+        lane: &mut Lane<'_>,
+        kernel: &K,
+        call: &dyn Fn() -> String,
+        block: bool,
+    ) -> Result<bool> {
         let plan = Rc::clone(&self.plan);
         while let Some(step) = plan.get(self.next) {
             match step {
-                Step::Fold { from, into } => self.fold(lane, from, into)?,
+                Step::Fold { from, into } => self.fold(lane, kernel, from, into)?,
                 Step::Meet => {
                     let mut meeting = self.meeting.take().unwrap_or_else(|| lane.team.meet(self.digest));
                     if block {
@@ -121,7 +118,7 @@ impl<'b, T: Elem, K: Kernel<T>> Run<'b, T, K> {
         Ok(true)
     }
 
-    fn fold(&mut self, lane: &Lane<'_>, from: &[At], into: &[At]) -> Result<()> {
+    fn fold<K: Kernel<T>>(&mut self, lane: &Lane<'_>, kernel: &K, from: &[At], into: &[At]) -> Result<()> {
         let mut sources = std::mem::take(&mut self.from);
         let mut targets = std::mem::take(&mut self.into);
         sources.clear();
@@ -131,7 +128,12 @@ impl<'b, T: Elem, K: Kernel<T>> Run<'b, T, K> {
                 places.push((self.resolve(at)?, at.pe));
             }
         }
-        let result = lane.ctx.fold(&sources, &targets, &self.kernel);
+        // What is combined of one PE's source alone goes through the kernel, too: it may scale. A plan moves everything else.
+        let alone = self.problem.n == 1 && self.problem.what.reduces();
+        let result = match sources.as_slice() {
+            [source] if !alone => lane.ctx.copy(*source, &targets),
+            _ => lane.ctx.fold(&sources, &targets, kernel),
+        };
         (self.from, self.into) = (sources, targets);
         result
     }

@@ -1,0 +1,127 @@
+//! What a program calls: every collective, blocking and started.
+//!
+//! All are collective over the team, with objects of the same length, and the same type, operation and root, on all its PEs. On return of a blocking call
+//! (after [`Pending::wait`] of a started one) this PE's target is complete and its source may be overwritten.
+
+use std::any::type_name;
+
+use shmem::{Elem, ErrorKind, Result, SymSlice};
+
+use crate::coll::{Call, Coll, Move, Pending};
+use crate::op::Reduce;
+use crate::plan::Collective;
+
+/// One row a collective: its documentation, its names, how source and target relate in length.
+macro_rules! collectives {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident, $start:ident $([$op:ident])? $(($root:ident))? => $what:expr, $len:ident;
+    )*) => {
+        impl<'t> Coll<'t> {$(
+            $(#[$doc])*
+            ///
+            /// Collective; blocks. In place as [`Problem::in_place`](crate::plan::Problem::in_place) has it.
+            ///
+            /// # Errors
+            /// [`Mismatch`](ErrorKind::Mismatch) if the PEs' calls differ, [`Length`](ErrorKind::Length), [`Overlap`](ErrorKind::Overlap) if source and target
+            /// overlap in part, [`NoSuchPe`](ErrorKind::NoSuchPe) for a root; [`PeerLost`](ErrorKind::PeerLost), [`Timeout`](ErrorKind::Timeout).
+            pub fn $name<T: Elem $(, $op: Reduce<T>)?>(
+                &self,
+                dst: SymSlice<'_, T>,
+                src: SymSlice<'_, T>,
+                $(op: $op,)?
+                $($root: usize,)?
+            ) -> Result<()> {
+                let call = self.call::<T>($what, $len(dst.len(), src.len(), self.team().n_pes()), collectives!(@name $($op op)?));
+                let kernel = collectives!(@kernel $($op op)?);
+                self.run(call, src, dst, &kernel, collectives!(@complete T $($op op)?))
+            }
+
+            #[doc = concat!("Starts [`", stringify!($name), "`](Self::", stringify!($name), "). Collective; does not block.")]
+            ///
+            /// # Errors
+            /// As the blocking call, for the arguments; the rest comes from the [`Pending`].
+            pub fn $start<'b, T: Elem $(, $op: Reduce<T> + 't)?>(
+                &'b self,
+                dst: SymSlice<'b, T>,
+                src: SymSlice<'b, T>,
+                $(op: $op,)?
+                $($root: usize,)?
+            ) -> Result<Pending<'b, 't>> {
+                let call = self.call::<T>($what, $len(dst.len(), src.len(), self.team().n_pes()), collectives!(@name $($op op)?));
+                let complete = collectives!(@complete T $($op op)?);
+                let kernel = collectives!(@kernel $($op op)?);
+                self.start(call, src, dst, kernel, complete)
+            }
+        )*}
+    };
+    (@name $op:ident $value:ident) => { $value.name() };
+    (@name) => { "" };
+    (@kernel $op:ident $value:ident) => { $value };
+    (@kernel) => { Move };
+    (@complete $elem:ident $op:ident $value:ident) => { $value.complete() };
+    (@complete $elem:ident) => { false };
+}
+
+collectives! {
+    /// The combination of all sources, to every target.
+    all_reduce, start_all_reduce [K] => Collective::AllReduce, equal;
+    /// The combination of all sources, to the root's target.
+    reduce, start_reduce [K] (root) => Collective::Reduce { root }, equal;
+    /// Block i of the combination of all sources, to PE i: the source is n times as long as the target.
+    reduce_scatter, start_reduce_scatter [K] => Collective::ReduceScatter, scattered;
+    /// All sources in the order of the PEs, to every target: it is n times as long as the source (`fcollect`).
+    all_gather, start_all_gather => Collective::AllGather, gathered;
+    /// All sources in the order of the PEs, to the root's target: it is n times as long as the source, on every PE.
+    gather, start_gather (root) => Collective::Gather { root }, gathered;
+    /// Block i of the root's source, to PE i: the source is n times as long as the target, on every PE.
+    scatter, start_scatter (root) => Collective::Scatter { root }, scattered;
+    /// The root's source, to every target.
+    broadcast, start_broadcast (root) => Collective::Broadcast { root }, equal;
+    /// Block i of PE j's source, to block j of PE i's target.
+    all_to_all, start_all_to_all => Collective::AllToAll, exchanged;
+    /// The combination of the sources of PEs 0 to i, to PE i's target.
+    inclusive_scan, start_inclusive_scan [K] => Collective::InclusiveScan, equal;
+    /// The combination of the sources of PEs 0 to i-1, to PE i's target; PE 0's is left as it is.
+    exclusive_scan, start_exclusive_scan [K] => Collective::ExclusiveScan, equal;
+}
+
+impl Coll<'_> {
+    fn call<T: Elem>(&self, what: Collective, len: Result<usize>, op: &'static str) -> Result<Call> {
+        let n_pes = self.team().n_pes();
+        match what.root() {
+            Some(pe) if pe >= n_pes => Err(ErrorKind::NoSuchPe { pe, n_pes }.into()),
+            _ => {
+                let path = type_name::<T>();
+                let elem = path.rsplit("::").next().unwrap_or(path);
+                Ok(Call { what, len: len?, elem, op })
+            }
+        }
+    }
+}
+
+/// The length of a block, of a target and a source that have one each.
+fn equal(dst: usize, src: usize, _: usize) -> Result<usize> {
+    need("target", dst, src)
+}
+
+/// The length of a block, of a target that has one for each of n PEs.
+fn gathered(dst: usize, src: usize, n: usize) -> Result<usize> {
+    need("target", dst, src.saturating_mul(n)).map(|_| src)
+}
+
+/// The length of a block, of a source that has one for each of n PEs.
+fn scattered(dst: usize, src: usize, n: usize) -> Result<usize> {
+    need("source", src, dst.saturating_mul(n)).map(|_| dst)
+}
+
+/// The length of a block, of a target and a source that have one for each of n PEs.
+fn exchanged(dst: usize, src: usize, n: usize) -> Result<usize> {
+    need("target", dst, src)?;
+    need("target, in blocks of all PEs,", dst, dst / n * n)?;
+    Ok(dst / n)
+}
+
+fn need(what: &'static str, given: usize, needed: usize) -> Result<usize> {
+    if given == needed { Ok(given) } else { Err(ErrorKind::Length { what, given, needed }.into()) }
+}
