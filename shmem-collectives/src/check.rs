@@ -147,7 +147,9 @@ impl<'a> Run<'a> {
             }
         }
         match self.signals.iter().find(|(_, queue)| !queue.is_empty()) {
-            Some(((from, to), queue)) => Err(Flaw(format!("{} signals of PE {from} to PE {to} are left over", queue.len()))),
+            Some(((from, to), queue)) => {
+                Err(Flaw(format!("{} signals of PE {from} to PE {to} are left over", queue.len())))
+            }
             None => Ok(()),
         }
     }
@@ -209,7 +211,12 @@ impl<'a> Run<'a> {
             for at in from {
                 match self.read(pe, at, i)? {
                     Value::Sum(expr) => parts.push(*expr),
-                    Value::Unknown => return Err(Flaw(format!("PE {pe} reads element {} of {at:?} before it was written", at.start + i))),
+                    Value::Unknown => {
+                        return Err(Flaw(format!(
+                            "PE {pe} reads element {} of {at:?} before it was written",
+                            at.start + i
+                        )));
+                    }
                 }
             }
             let expr = if parts.len() == 1 { parts.remove(0) } else { Expr::Fold(parts) };
@@ -256,7 +263,10 @@ impl<'a> Run<'a> {
             && writer != pe
             && clock[writer] <= when
         {
-            return Err(Flaw(format!("PE {pe} reads element {} of {at:?} while PE {writer} may write it", at.start + i)));
+            return Err(Flaw(format!(
+                "PE {pe} reads element {} of {at:?} while PE {writer} may write it",
+                at.start + i
+            )));
         }
         touched.reads.insert(pe, clock[pe]);
         Ok(value.clone())
@@ -274,7 +284,9 @@ impl<'a> Run<'a> {
         for (other, when) in earlier {
             if other != pe && clock[other] <= when {
                 let (owner, buf, element) = place;
-                return Err(Flaw(format!("PE {pe} writes element {element} of {buf:?}@{owner} while PE {other} may use it")));
+                return Err(Flaw(format!(
+                    "PE {pe} writes element {element} of {buf:?}@{owner} while PE {other} may use it"
+                )));
             }
         }
         *held = value;
@@ -330,7 +342,9 @@ impl<'a> Run<'a> {
         if got == wanted {
             return Ok(());
         }
-        Err(Flaw(format!("element {i} of PE {pe}'s target holds {got:?} (round, PE, element); it must hold {wanted:?}")))
+        Err(Flaw(format!(
+            "element {i} of PE {pe}'s target holds {got:?} (round, PE, element); it must hold {wanted:?}"
+        )))
     }
 
     /// The contributions to an output element; `None` where the target is not written.
@@ -340,15 +354,33 @@ impl<'a> Run<'a> {
         let all = |pes: std::ops::Range<usize>, element: usize| Some(pes.map(|of| term(of, element)).collect());
         match self.problem.what {
             Collective::AllReduce => all(0..n, i),
-            Collective::Reduce { root } => if pe == root { all(0..n, i) } else { None },
+            Collective::Reduce { root } => {
+                if pe == root {
+                    all(0..n, i)
+                } else {
+                    None
+                }
+            }
             Collective::ReduceScatter => all(0..n, pe * len + i),
             Collective::AllGather => all(i / len..i / len + 1, i % len),
-            Collective::Gather { root } => if pe == root { all(i / len..i / len + 1, i % len) } else { None },
+            Collective::Gather { root } => {
+                if pe == root {
+                    all(i / len..i / len + 1, i % len)
+                } else {
+                    None
+                }
+            }
             Collective::Scatter { root } => all(root..root + 1, pe * len + i),
             Collective::Broadcast { root } => all(root..root + 1, i),
             Collective::AllToAll => all(i / len..i / len + 1, pe * len + i % len),
             Collective::InclusiveScan => all(0..pe + 1, i),
-            Collective::ExclusiveScan => if pe == 0 { None } else { all(0..pe, i) },
+            Collective::ExclusiveScan => {
+                if pe == 0 {
+                    None
+                } else {
+                    all(0..pe, i)
+                }
+            }
         }
     }
 

@@ -4,9 +4,21 @@ use shmem_collectives::plan::{Collective, Problem};
 use shmem_collectives::plans::{direct, ring};
 
 fn all(n: usize) -> Vec<Collective> {
-    let mut all = vec![Collective::AllReduce, Collective::ReduceScatter, Collective::AllGather, Collective::AllToAll, Collective::InclusiveScan, Collective::ExclusiveScan];
+    let mut all = vec![
+        Collective::AllReduce,
+        Collective::ReduceScatter,
+        Collective::AllGather,
+        Collective::AllToAll,
+        Collective::InclusiveScan,
+        Collective::ExclusiveScan,
+    ];
     for root in [0, n / 2, n - 1] {
-        all.extend([Collective::Reduce { root }, Collective::Gather { root }, Collective::Scatter { root }, Collective::Broadcast { root }]);
+        all.extend([
+            Collective::Reduce { root },
+            Collective::Gather { root },
+            Collective::Scatter { root },
+            Collective::Broadcast { root },
+        ]);
     }
     all
 }
@@ -18,8 +30,14 @@ fn proofs() {
             for in_place in [false, true] {
                 for what in all(n) {
                     let problem = Problem { what, n, len, chunk: 3, in_place };
-                    if let Err(e) = check(&problem, |me| direct::plan(&problem, me)) { panic!("direct {problem:?}: {e}"); }
-                    if ring::plans(what) { if let Err(e) = check(&problem, |me| ring::plan(&problem, me)) { panic!("ring {problem:?}: {e}"); } }
+                    if let Err(e) = check(&problem, |me| direct::plan(&problem, me)) {
+                        panic!("direct {problem:?}: {e}");
+                    }
+                    if ring::plans(what) {
+                        if let Err(e) = check(&problem, |me| ring::plan(&problem, me)) {
+                            panic!("ring {problem:?}: {e}");
+                        }
+                    }
                 }
             }
         }

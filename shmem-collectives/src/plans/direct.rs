@@ -68,7 +68,9 @@ pub fn plan(problem: &Problem, me: usize) -> Plan {
         Collective::AllToAll => {
             meet(&mut plan, n, me);
             if len > 0 {
-                plan.extend((0..n).map(|distance| (me + distance) % n).map(|pe| copy(src(me, block(pe)), dst(pe, block(me)))));
+                plan.extend(
+                    (0..n).map(|distance| (me + distance) % n).map(|pe| copy(src(me, block(pe)), dst(pe, block(me)))),
+                );
             }
             meet(&mut plan, n, me);
         }
