@@ -4,6 +4,7 @@
 //! a register on the hot path; what happened lies behind it as an [`ErrorKind`], each of which says who, what and the limit.
 
 use std::fmt;
+use std::ops::Range;
 use std::time::Duration;
 
 /// What every fallible call returns.
@@ -83,6 +84,19 @@ pub enum ErrorKind {
         given: usize,
         /// The length it must have.
         needed: usize,
+    },
+    /// Two regions of one transfer that share a part of their bytes, so that writing one would change the other under way.
+    #[error(
+        "bytes {}..{} and bytes {}..{} of PE {pe} overlap in part: the regions of a transfer must be the same or apart",
+        .source_bytes.start, .source_bytes.end, .target_bytes.start, .target_bytes.end
+    )]
+    Overlap {
+        /// The PE in whose heap they lie.
+        pe: usize,
+        /// The one that is read (or the first of two that are written), in byte offsets of the symmetric heap.
+        source_bytes: Range<usize>,
+        /// The one that is written.
+        target_bytes: Range<usize>,
     },
     /// An element count times an element size that no address can hold.
     #[error("{count} elements of {size} bytes are more than an address can hold")]

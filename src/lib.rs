@@ -68,7 +68,7 @@ mod transport;
 mod world;
 
 pub use channel::Channel;
-pub use ctx::{Cmp, Ctx, Private, Scope, Shared, Sharing, SigRef, Values};
+pub use ctx::{Cmp, Ctx, Kernel, Private, Scope, Shared, Sharing, SigRef, Values};
 pub use elem::{AmoBits, AmoElem, AmoInt, Elem, Width};
 pub use error::{Error, ErrorKind, Result};
 pub use heap::{SymBox, SymSlice};

@@ -83,7 +83,7 @@ impl<'t> Coll<'t> {
             team,
             slots: rest.slice(..2 * half)?,
             work: rest.slice(2 * half..)?,
-            selection: Selection::new(world)?,
+            selection: Selection::default(),
             state: RefCell::new(State {
                 lane: Lane::new(team, flags),
                 calls: 0,
@@ -173,13 +173,12 @@ impl<'t> Coll<'t> {
         let slots = self.slots.slice(parity * half..(parity + 1) * half)?.cast::<T>()?;
         let work = self.work.cast::<T>()?;
         let n = self.team.n_pes();
-        let need = Need { slots: slots.len(), work: work.len(), size: size_of::<T>(), complete, hosts: 1 };
+        let need = Need { slots: slots.len(), work: work.len(), size: size_of::<T>(), complete };
         let (algorithm, chunk) = self.selection.choose(call.what, n, call.len, in_place, need);
         let problem = Problem { what: call.what, n, len: call.len, chunk, in_place };
         let me = self.team.me();
-        let plan = Rc::clone(
-            state.plans.entry((problem, algorithm)).or_insert_with(|| Rc::new(algorithm.plan(&problem, me))),
-        );
+        let plan =
+            Rc::clone(state.plans.entry((problem, algorithm)).or_insert_with(|| Rc::new(algorithm.plan(&problem, me))));
         let numbered = Numbered { number, call, in_place };
         let run = Run::new(problem, plan, Buffers { src, dst, work, slots }, numbered.digest());
         Ok((numbered, run))

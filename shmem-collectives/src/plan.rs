@@ -180,6 +180,20 @@ impl Collective {
         }
     }
 
+    /// All names.
+    pub const NAMES: [&'static str; 10] = [
+        "allreduce",
+        "reduce",
+        "reduce_scatter",
+        "allgather",
+        "gather",
+        "scatter",
+        "broadcast",
+        "alltoall",
+        "inscan",
+        "exscan",
+    ];
+
     /// The root, of those that have one.
     pub fn root(self) -> Option<usize> {
         match self {

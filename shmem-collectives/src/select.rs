@@ -2,7 +2,7 @@
 //!
 //! The choice is a pure function of values that are equal on all PEs: were it not, they would run different plans.
 
-use shmem::{ErrorKind, Result, World};
+use shmem::{ErrorKind, Result};
 
 use crate::plan::{Collective, Problem};
 use crate::plans::Algorithm;
@@ -12,6 +12,8 @@ use crate::plans::Algorithm;
 pub(crate) struct Need {
     /// Elements of slots.
     pub(crate) slots: usize,
+    /// Elements of work memory.
+    pub(crate) work: usize,
     /// Bytes of an element.
     pub(crate) size: usize,
     /// Whether every fold must take all contributions at once: for operations that round or scale.
@@ -39,12 +41,20 @@ impl Default for Selection {
 
 impl Selection {
     /// The algorithm and the elements of a piece for a call.
-    pub(crate) fn choose(&self, what: Collective, n: usize, len: usize, in_place: bool, need: Need) -> (Algorithm, usize) {
+    pub(crate) fn choose(
+        &self,
+        what: Collective,
+        n: usize,
+        len: usize,
+        in_place: bool,
+        need: Need,
+    ) -> (Algorithm, usize) {
         let chunk = (PIECE / need.size.max(1)).max(1);
         let problem = Problem { what, n, len, chunk, in_place };
         let fits = |algorithm: Algorithm| {
             algorithm.plans(what)
                 && algorithm.slots(&problem) <= need.slots
+                && algorithm.work(&problem) <= need.work
                 && (!need.complete || !what.reduces() || algorithm.is_complete())
         };
         let forced = self.forced.iter().find(|(name, _)| name == what.name()).map(|(_, algorithm)| *algorithm);

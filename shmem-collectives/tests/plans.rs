@@ -1,7 +1,8 @@
-//! Every algorithm proved by the checker.
+//! Every algorithm, proved by the checker for every collective that it plans.
+
 use shmem_collectives::check::check;
 use shmem_collectives::plan::{Collective, Problem};
-use shmem_collectives::plans::{direct, ring, small};
+use shmem_collectives::plans::Algorithm;
 
 fn all(n: usize) -> Vec<Collective> {
     let mut all = vec![
@@ -24,22 +25,16 @@ fn all(n: usize) -> Vec<Collective> {
 }
 
 #[test]
-fn proofs() {
+fn every_plan_is_proved() {
     for n in (1..=9).chain([16, 17]) {
         for len in [0, 1, 2, n - 1, n, n + 1, 2 * n + 3] {
             for in_place in [false, true] {
-                for what in all(n) {
+                for (what, algorithm) in all(n).into_iter().flat_map(|what| Algorithm::ALL.map(|a| (what, a))) {
                     let problem = Problem { what, n, len, chunk: 3, in_place };
-                    if let Err(e) = check(&problem, |me| direct::plan(&problem, me)) {
-                        panic!("direct {problem:?}: {e}");
-                    }
-                    if let Err(e) = check(&problem, |me| small::plan(&problem, me)) {
-                        panic!("small {problem:?}: {e}");
-                    }
-                    if ring::plans(what) {
-                        if let Err(e) = check(&problem, |me| ring::plan(&problem, me)) {
-                            panic!("ring {problem:?}: {e}");
-                        }
+                    if algorithm.plans(what)
+                        && let Err(flaw) = check(&problem, |me| algorithm.plan(&problem, me))
+                    {
+                        panic!("{algorithm:?}, {problem:?}: {flaw}");
                     }
                 }
             }

@@ -1,11 +1,14 @@
 //! Contexts: what a program does with other PEs' memory.
 //!
 //! - `rma`: put, get and their single-element, strided and non-blocking forms;
+//! - `fold`: combining the memory of several PEs, the data step of collectives;
 //! - `amo`: atomics;
 //! - `signal`: put with signal, and waiting for words;
 //! - `order`: fence, quiet and locks.
 
 mod amo;
+#[allow(unsafe_code)]
+mod fold;
 mod order;
 #[allow(unsafe_code)]
 mod rma;
@@ -15,6 +18,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
 
+pub use fold::Kernel;
 pub use rma::Scope;
 pub use signal::{Cmp, SigRef, Values};
 

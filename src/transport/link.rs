@@ -98,6 +98,12 @@ impl Link {
         &self.peers
     }
 
+    /// Bytes from which a copy goes past the cache.
+    #[inline(always)]
+    pub(crate) fn stream_from(&self) -> usize {
+        self.stream_from
+    }
+
     /// Copies `bytes` from `source` to offset `at` of a peer.
     ///
     /// # Safety

@@ -8,7 +8,7 @@ use crate::plan::write::{copy, fold, others};
 use crate::plan::{At, Buf, Collective, Plan, Problem, Step};
 
 /// The plan of PE `me`.
-pub fn plan(problem: &Problem, me: usize) -> Plan {
+pub(super) fn plan(problem: &Problem, me: usize) -> Plan {
     let (n, len) = (problem.n, problem.len);
     let block = |i: usize| i * len..(i + 1) * len;
     let src = |pe: usize, range: std::ops::Range<usize>| At::new(pe, Buf::Src, range);

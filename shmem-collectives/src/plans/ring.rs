@@ -11,12 +11,12 @@ use crate::plan::write::{copy, fold, hear, signal};
 use crate::plan::{At, Buf, Collective, Plan, Problem, Step};
 
 /// Whether the ring has a plan for this.
-pub fn plans(what: Collective) -> bool {
+pub(super) fn plans(what: Collective) -> bool {
     matches!(what, Collective::AllReduce | Collective::AllGather)
 }
 
 /// The plan of PE `me`.
-pub fn plan(problem: &Problem, me: usize) -> Plan {
+pub(super) fn plan(problem: &Problem, me: usize) -> Plan {
     let n = problem.n;
     let mut plan = vec![Step::Meet];
     let left = (me + n - 1) % n;

@@ -7,12 +7,12 @@ use crate::plan::write::{copy, fold};
 use crate::plan::{At, Buf, Collective, Plan, Problem, Step};
 
 /// Elements of slots that a problem needs.
-pub fn slots(problem: &Problem) -> usize {
+pub(super) fn slots(problem: &Problem) -> usize {
     problem.n * problem.len
 }
 
 /// The plan of PE `me`.
-pub fn plan(problem: &Problem, me: usize) -> Plan {
+pub(super) fn plan(problem: &Problem, me: usize) -> Plan {
     let (n, len) = (problem.n, problem.len);
     if len == 0 {
         return vec![Step::Meet];

@@ -1,0 +1,350 @@
+//! Fold: combines regions of some PEs' memory element by element and writes the result to regions of some PEs' memory; and copy, its
+//! case without arithmetic. The data step of collectives.
+//!
+//! On mapped peers it works on their memory itself, a block at a time: all sources are read into a private block, which is then written to every
+//! target. The block stays in the first-level cache, so a fold of any number of sources and targets reads each source once and writes each
+//! target once; and since it is private, the loops over it vectorise whatever the regions are, in place too. Between two blocks nothing is
+//! carried over, so a target may be one of the sources: its block has been read when it is written. A region that overlaps another in part would
+//! break that, and is refused.
+//!
+//! Regions of other hosts are fetched and sent a chunk at a time around the same loops. Knows nothing of what a kernel computes.
+
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+use multiversion::multiversion;
+use smallvec::SmallVec;
+
+use crate::ctx::{Ctx, Sharing};
+use crate::elem::Elem;
+use crate::error::{ErrorKind, Result};
+use crate::heap::SymSlice;
+use crate::transport::{Route, loopback};
+
+/// How elements of type `S` are combined to one of type `D`: each is widened, they are combined from left to right, and the result is narrowed. So
+/// small floats may be summed in a larger type and rounded once.
+///
+/// The methods run in the innermost loop: mark them `#[inline(always)]`, and keep them free of branches, and they are vectorised.
+///
+/// ```
+/// # use shmem::{Kernel, Shared};
+/// struct Longest;
+///
+/// impl Kernel<u32> for Longest {
+///     type Acc = u32;
+///     fn widen(&self, element: u32) -> u32 {
+///         element
+///     }
+///     fn combine(&self, left: u32, right: u32) -> u32 {
+///         left.max(right)
+///     }
+///     fn narrow(&self, acc: u32) -> u32 {
+///         acc
+///     }
+/// }
+///
+/// # shmem::local(2, |world| -> shmem::Result<()> {
+/// let (ctx, mine, longest) = (world.ctx::<Shared>(), world.alloc::<u32>(2)?, world.alloc::<u32>(2)?);
+/// mine.sym().copy_from(&[world.me() as u32, 7])?;
+/// world.barrier_all()?;
+/// ctx.fold(&[(mine.sym(), 0), (mine.sym(), 1)], &[(longest.sym(), world.me())], &Longest)?;
+/// assert_eq!(longest.sym().to_vec(), [1, 7]);
+/// # world.free(mine)?;
+/// # world.free(longest)
+/// # })?;
+/// # Ok::<(), shmem::Error>(())
+/// ```
+pub trait Kernel<S: Elem, D: Elem = S>: Sync {
+    /// What is combined.
+    type Acc: Copy;
+    /// An element of a source.
+    fn widen(&self, element: S) -> Self::Acc;
+    /// Two in one; `left` is what came from the earlier sources.
+    fn combine(&self, left: Self::Acc, right: Self::Acc) -> Self::Acc;
+    /// An element of the targets.
+    fn narrow(&self, acc: Self::Acc) -> D;
+}
+
+/// Bytes of a private block: with the sources' and targets' parts of the same size it fits the first-level cache of any processor, and it is
+/// long enough for the loop around it not to count.
+const BLOCK: usize = 4 << 10;
+/// Bytes of a chunk that is fetched from another host or sent there.
+const CHUNK: usize = 256 << 10;
+/// Regions whose addresses have room on the stack.
+const FEW: usize = 16;
+
+/// A symmetric object on a PE.
+type Region<'w, T> = (SymSlice<'w, T>, usize);
+
+impl<X: Sharing> Ctx<'_, X> {
+    /// Combines the sources (symmetric objects on given PEs) element by element in their order, and writes the result to every target. All
+    /// have the same length. A target may be one of the sources, or the same as another target; otherwise none may overlap. Blocks until the
+    /// targets are written, as [`put`](Self::put) does; what is read and written is ordered as that of `get` and `put` is.
+    ///
+    /// One source alone goes through the kernel, too: for moving elements as they are, see [`copy`](Self::copy).
+    ///
+    /// # Errors
+    /// With nothing written: [`NoSuchPe`](ErrorKind::NoSuchPe), [`OtherWorld`](ErrorKind::OtherWorld), [`Length`](ErrorKind::Length) if lengths
+    /// differ or there is no source, [`Overlap`](ErrorKind::Overlap).
+    pub fn fold<S: Elem, D: Elem, K: Kernel<S, D>>(
+        &self,
+        from: &[(SymSlice<'_, S>, usize)],
+        into: &[(SymSlice<'_, D>, usize)],
+        kernel: &K,
+    ) -> Result<()> {
+        let len = self.check(from, into)?;
+        let sources = from.iter().map(|region| self.mapped(region)).collect::<Option<SmallVec<[*mut S; FEW]>>>();
+        let targets = into.iter().map(|region| self.mapped(region)).collect::<Option<SmallVec<[*mut D; FEW]>>>();
+        let stream_from = self.stream_from(len * size_of::<D>());
+        match (sources, targets) {
+            (Some(sources), Some(targets)) => {
+                // SAFETY: check() found all regions to have `len` elements, the same or apart; handles lie in their segments, aligned.
+                unsafe { fold_mapped(&sources, &targets, len, kernel, stream_from) };
+                Ok(())
+            }
+            _ => self.fold_remote(from, into, len, kernel, stream_from),
+        }
+    }
+
+    /// Copies `from` (a symmetric object on a PE) to every target. All have the same length. A target may be the source, or the same as another
+    /// target; otherwise none may overlap. Blocks until the targets are written, as [`put`](Self::put) does.
+    ///
+    /// # Errors
+    /// As [`fold`](Self::fold).
+    pub fn copy<T: Elem>(&self, from: (SymSlice<'_, T>, usize), into: &[(SymSlice<'_, T>, usize)]) -> Result<()> {
+        let len = self.check(&[from], into)?;
+        let bytes = len * size_of::<T>();
+        let (source, origin) = (self.mapped(&from), &self.peers[from.1]);
+        let same = |&(target, pe): &Region<'_, T>| pe == from.1 && target.offset() == from.0.offset();
+        match (source, into) {
+            (_, [target]) if same(target) => return Ok(()),
+            (Some(source), [(target, pe)]) => {
+                // SAFETY: both regions hold the bytes and, not being the same, are apart, as check() saw.
+                return unsafe { self.link().put(&self.peers[*pe], target.offset(), source.cast(), bytes) };
+            }
+            (None, [target]) => {
+                if let Some(target) = self.mapped(target) {
+                    // SAFETY: as above.
+                    return unsafe { self.link().get(origin, from.0.offset(), target.cast(), bytes) };
+                }
+            }
+            _ => {}
+        }
+        let stream_from = self.stream_from(bytes);
+        let mut fetched = Vec::new();
+        for part in parts::<T>(len) {
+            let source = match source {
+                // SAFETY: the part lies in the source.
+                Some(source) => unsafe { source.add(part.start) },
+                None => self.fetch(&mut fetched, &from, &part)?,
+            };
+            let bytes = part.len() * size_of::<T>();
+            for target in into.iter().filter(|target| !same(target)) {
+                match self.mapped(target) {
+                    // SAFETY: as above; what was fetched is private and has the part's length.
+                    Some(target) => unsafe {
+                        loopback::copy(target.add(part.start).cast(), source.cast(), bytes, stream_from);
+                    },
+                    None => {
+                        let at = target.0.offset() + part.start * size_of::<T>();
+                        // SAFETY: as above.
+                        unsafe { self.link().put(&self.peers[target.1], at, source.cast(), bytes) }?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The length of all regions, if they are as they must be.
+    #[inline]
+    fn check<S: Elem, D: Elem>(&self, from: &[Region<'_, S>], into: &[Region<'_, D>]) -> Result<usize> {
+        let Some((first, _)) = from.first() else {
+            return Err(ErrorKind::Length { what: "sources of a fold", given: 0, needed: 1 }.into());
+        };
+        let len = first.len();
+        for &(source, pe) in from {
+            self.peer(source, pe)?;
+            check_length("source of a fold", source.len(), len)?;
+        }
+        for (i, &(target, pe)) in into.iter().enumerate() {
+            self.peer(target, pe)?;
+            check_length("target of a fold", target.len(), len)?;
+            let of_source = from.iter().find(|source| source.1 == pe && overlap_in_part(source.0, target));
+            let of_target = into[..i].iter().find(|other| other.1 == pe && overlap_in_part(other.0, target));
+            let other = of_source.map(|source| bytes(source.0)).or(of_target.map(|other| bytes(other.0)));
+            if let Some(source_bytes) = other {
+                return Err(ErrorKind::Overlap { pe, source_bytes, target_bytes: bytes(target) }.into());
+            }
+        }
+        Ok(len)
+    }
+
+    /// Where a region whose PE was checked lies in this process, if it does.
+    #[inline(always)]
+    fn mapped<T: Elem>(&self, &(object, pe): &Region<'_, T>) -> Option<*mut T> {
+        match self.peers[pe].rma {
+            // SAFETY: a handle's offset lies in the segment.
+            Route::Loopback(base) => Some(unsafe { base.at(object.offset()) }.cast()),
+            Route::Remote => None,
+        }
+    }
+
+    /// From which size the pieces of a transfer of `bytes` go past the cache: all or none of them.
+    #[inline(always)]
+    fn stream_from(&self, bytes: usize) -> usize {
+        if bytes < self.link().stream_from() { usize::MAX } else { 0 }
+    }
+
+    /// Fetches a part of a region, into `buffer`.
+    fn fetch<T: Elem>(&self, buffer: &mut Vec<T>, from: &Region<'_, T>, part: &Range<usize>) -> Result<*mut T> {
+        buffer.resize(part.len(), T::zeroed());
+        self.get(buffer, from.0.slice(part.clone())?, from.1)?;
+        Ok(buffer.as_mut_ptr())
+    }
+
+    /// A fold of which some regions are not mapped here.
+    #[cold]
+    fn fold_remote<S: Elem, D: Elem, K: Kernel<S, D>>(
+        &self,
+        from: &[Region<'_, S>],
+        into: &[Region<'_, D>],
+        len: usize,
+        kernel: &K,
+        stream_from: usize,
+    ) -> Result<()> {
+        let mut fetched = vec![Vec::new(); from.len()];
+        let mut result = vec![D::zeroed(); parts::<(S, D)>(len).map(|part| part.len()).max().unwrap_or(0)];
+        for part in parts::<(S, D)>(len) {
+            let mut sources = Vec::with_capacity(from.len());
+            for (region, buffer) in from.iter().zip(&mut fetched) {
+                sources.push(match self.mapped(region) {
+                    // SAFETY: the part lies in the region.
+                    Some(source) => unsafe { source.add(part.start) },
+                    None => self.fetch(buffer, region, &part)?,
+                });
+            }
+            let mapped = into.iter().filter_map(|region| self.mapped(region));
+            // SAFETY: the part lies in the region.
+            let mut targets: Vec<*mut D> = mapped.map(|target| unsafe { target.add(part.start) }).collect();
+            targets.push(result.as_mut_ptr());
+            // SAFETY: as for fold(); what was fetched, and the result, are private and have at least the part's length.
+            unsafe { fold_mapped(&sources, &targets, part.len(), kernel, stream_from) };
+            for (target, pe) in into.iter().filter(|region| self.mapped(region).is_none()) {
+                self.put(target.slice(part.clone())?, &result[..part.len()], *pe)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check_length(what: &'static str, given: usize, needed: usize) -> Result<()> {
+    if given == needed { Ok(()) } else { Err(ErrorKind::Length { what, given, needed }.into()) }
+}
+
+/// Where an object lies in the symmetric heap.
+#[inline(always)]
+fn bytes<T: Elem>(object: SymSlice<'_, T>) -> Range<usize> {
+    object.offset()..object.offset() + object.len() * size_of::<T>()
+}
+
+/// Whether two objects share some of their bytes but not all.
+#[inline(always)]
+fn overlap_in_part<S: Elem, D: Elem>(one: SymSlice<'_, S>, other: SymSlice<'_, D>) -> bool {
+    let (one, other) = (bytes(one), bytes(other));
+    one != other && one.start < other.end && other.start < one.end
+}
+
+/// `len` elements in chunks.
+fn parts<T>(len: usize) -> impl Iterator<Item = Range<usize>> {
+    let step = (CHUNK / size_of::<T>().max(1)).max(1);
+    (0..len).step_by(step).map(move |start| start..(start + step).min(len))
+}
+
+/// The fold of `len` elements in this process's memory.
+///
+/// # Safety
+/// There is a source. Sources are valid for reads of `len` elements, targets for writes, all aligned; a target is the same as another region, or
+/// overlaps none.
+#[multiversion(targets(
+    "x86_64+avx+avx2+avx512f+avx512bw+avx512cd+avx512dq+avx512vl+bmi1+bmi2+f16c+fma+lzcnt+movbe+popcnt",
+    "x86_64+avx+avx2+bmi1+bmi2+f16c+fma+lzcnt+movbe+popcnt"
+))]
+unsafe fn fold_mapped<S: Elem, D: Elem, K: Kernel<S, D>>(
+    sources: &[*mut S],
+    targets: &[*mut D],
+    len: usize,
+    kernel: &K,
+    stream_from: usize,
+) {
+    let (mut block, mut partial) = (Block::new(), Block::new());
+    let (block, partial) = (block.of::<D>(), partial.of::<K::Acc>());
+    let step = block.len().min(partial.len());
+    for start in (0..len).step_by(step) {
+        let block = &mut block[..step.min(len - start)];
+        // SAFETY: the caller vouches for `len` elements; a block ends at `len`.
+        let element = |source: *mut S, i: usize| kernel.widen(unsafe { source.add(start + i).read() });
+        match *sources {
+            [a] => fill(block, |i| kernel.narrow(element(a, i))),
+            [a, b] => fill(block, |i| kernel.narrow(kernel.combine(element(a, i), element(b, i)))),
+            [a, b, c] => fill(block, |i| {
+                kernel.narrow(kernel.combine(kernel.combine(element(a, i), element(b, i)), element(c, i)))
+            }),
+            [a, b, c, d] => fill(block, |i| {
+                let three = kernel.combine(kernel.combine(element(a, i), element(b, i)), element(c, i));
+                kernel.narrow(kernel.combine(three, element(d, i)))
+            }),
+            [a, b, c, ref middle @ .., last] => {
+                let partial = &mut partial[..block.len()];
+                fill(partial, |i| kernel.combine(kernel.combine(element(a, i), element(b, i)), element(c, i)));
+                for &source in middle {
+                    for (i, acc) in partial.iter_mut().enumerate() {
+                        // SAFETY: the whole part was filled above.
+                        acc.write(kernel.combine(unsafe { acc.assume_init() }, element(source, i)));
+                    }
+                }
+                let partial = &*partial;
+                // SAFETY: as above.
+                fill(block, |i| kernel.narrow(kernel.combine(unsafe { partial[i].assume_init() }, element(last, i))));
+            }
+            [] => return,
+        }
+        for target in targets {
+            // SAFETY: the caller vouches for the target; the block is private.
+            unsafe { loopback::copy(target.add(start).cast(), block.as_ptr().cast(), size_of_val(block), stream_from) };
+        }
+    }
+}
+
+/// Writes every element of a block.
+#[inline(always)]
+fn fill<T: Copy>(block: &mut [MaybeUninit<T>], value: impl Fn(usize) -> T) {
+    for (i, element) in block.iter_mut().enumerate() {
+        element.write(value(i));
+    }
+}
+
+/// Private memory for some elements.
+#[repr(align(64))]
+struct Block([MaybeUninit<u8>; BLOCK]);
+
+impl Block {
+    #[inline(always)]
+    fn new() -> Self {
+        Block([MaybeUninit::uninit(); BLOCK])
+    }
+
+    /// As elements of type `T`, at least one.
+    #[inline(always)]
+    fn of<T: Copy>(&mut self) -> &mut [MaybeUninit<T>] {
+        const {
+            assert!(
+                size_of::<T>() <= BLOCK && align_of::<T>() <= align_of::<Block>(),
+                "an element of a fold is too large"
+            );
+        }
+        let len = BLOCK.checked_div(size_of::<T>()).unwrap_or(BLOCK);
+        // SAFETY: that many elements lie in the block, aligned; they may be uninitialised.
+        unsafe { std::slice::from_raw_parts_mut(self.0.as_mut_ptr().cast(), len) }
+    }
+}
