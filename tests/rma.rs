@@ -161,32 +161,38 @@ fn every_form_as_processes() {
     });
 }
 
-/// The byte that PE `pe` sends at place `i` of a transfer of `len`.
-fn pattern(pe: usize, len: usize, i: usize) -> u8 {
-    (pe * 31 + len * 7 + i * 13 + (i >> 8) * 17 + (i >> 16) * 29) as u8
+/// What PEs send: PE `pe` sends `len` bytes of it from a place that tells PE and length.
+struct Pattern(Vec<u8>);
+
+impl Pattern {
+    const SHIFTS: usize = 1021;
+
+    fn up_to(len: usize) -> Self {
+        let mut random = Random(5);
+        Pattern((0..(len + Self::SHIFTS).div_ceil(8)).flat_map(|_| random.next().to_le_bytes()).collect())
+    }
+
+    fn of(&self, pe: usize, len: usize) -> &[u8] {
+        &self.0[(pe * 31 + len * 7) % Self::SHIFTS..][..len]
+    }
 }
 
 /// Puts and gets `len` bytes at an odd place, with canaries on both sides.
-fn one_size(world: &World, room: SymSlice<'_, u8>, len: usize, skew: usize) -> Result<()> {
+fn one_size(world: &World, room: SymSlice<'_, u8>, pattern: &Pattern, len: usize, skew: usize) -> Result<()> {
     let (ctx, me, n) = (world.ctx::<Shared>(), world.me(), world.n_pes());
     let (right, left) = ((me + 1) % n, (me + n - 1) % n);
     let all = room.slice(..len + 2 * GUARD)?;
     let object = all.slice(skew..skew + len)?;
     all.copy_from(&vec![0xc5; all.len()])?;
     world.barrier_all()?;
-    let mine: Vec<u8> = (0..len).map(|i| pattern(me, len, i)).collect();
-    ctx.put(object, &mine, right)?;
+    ctx.put(object, pattern.of(me, len), right)?;
     world.barrier_all()?;
-    let check = |got: &[u8], pe: usize, what: &str| {
-        let wrong = got.iter().enumerate().position(|(i, byte)| *byte != pattern(pe, len, i));
-        assert!(wrong.is_none(), "{what} of {len} bytes at skew {skew}: byte {wrong:?} is wrong");
-    };
     let now = all.to_vec();
-    check(&now[skew..skew + len], left, "put");
+    assert!(&now[skew..skew + len] == pattern.of(left, len), "put of {len} bytes at skew {skew}");
     assert!(now[..skew].iter().chain(&now[skew + len..]).all(|byte| *byte == 0xc5), "{len} bytes left their object");
     let mut got = vec![0x3a; len + 2];
     ctx.get(&mut got[1..=len], object, right)?;
-    check(&got[1..=len], me, "get");
+    assert!(&got[1..=len] == pattern.of(me, len), "get of {len} bytes at skew {skew}");
     assert_eq!((got[0], got[len + 1]), (0x3a, 0x3a));
     world.barrier_all()
 }
@@ -195,32 +201,37 @@ const GUARD: usize = 64;
 
 #[test]
 fn every_size_arrives_whole_and_nothing_else_changes() {
+    let pattern = Pattern::up_to((1 << 20) + 1);
     everywhere(|world| {
         let room = world.alloc::<u8>((1 << 20) + 3 * GUARD)?;
         let step = if world.n_pes() > 3 || scaled(world, 1000) < 1000 { 13 } else { 1 };
         for len in (0..300).step_by(step) {
-            one_size(world, room.sym(), len, 1 + len % 63)?;
+            one_size(world, room.sym(), &pattern, len, 1 + len % 63)?;
         }
         for around in [1 << 9, 1 << 12, 1 << 16, 1 << 20] {
             for len in [around - 1, around, around + 1] {
-                one_size(world, room.sym(), len, 64)?;
-                one_size(world, room.sym(), len, 33)?;
+                one_size(world, room.sym(), &pattern, len, 64)?;
+                one_size(world, room.sym(), &pattern, len, 33)?;
             }
         }
         world.free(room)
     });
 }
 
+/// The shipped switch.
+const STREAM_FROM: usize = 8 << 20;
+
 #[test]
 fn sizes_around_the_switch_to_streaming() {
     // The shipped switch on two PEs, and a low one so that many PEs cross it cheaply.
+    let pattern = Pattern::up_to(STREAM_FROM + 1);
     shmem::local(2, |world| {
         let from = world.config().stream_from.unwrap();
-        assert!(from < 64 << 20, "the switch is {from}");
+        assert_eq!(from, STREAM_FROM);
         let room = world.alloc::<u8>(from + 3 * GUARD)?;
         for len in [from - 1, from, from + 1] {
-            one_size(world, room.sym(), len, 64)?;
-            one_size(world, room.sym(), len, 1)?;
+            one_size(world, room.sym(), &pattern, len, 64)?;
+            one_size(world, room.sym(), &pattern, len, 1)?;
         }
         world.free(room)
     })
@@ -232,7 +243,7 @@ fn sizes_around_the_switch_to_streaming() {
             |world| {
                 let room = world.alloc::<u8>(70_000)?;
                 for len in (80..400).chain([4095, 4096, 4097, 65_535, 65_536]) {
-                    one_size(world, room.sym(), len, 1 + len % 64)?;
+                    one_size(world, room.sym(), &pattern, len, 1 + len % 64)?;
                 }
                 world.free(room)
             },
