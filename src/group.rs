@@ -24,6 +24,13 @@ const ARGUMENT_BITS: u32 = 56;
 /// The largest argument of a print: stands for all that is too large, and for nonsense.
 pub(crate) const HUGE: u64 = (1 << 50) - 1;
 
+/// What stands for the offset of a block of another world, and of a block that takes no room.
+pub(crate) const FOREIGN: u64 = HUGE;
+pub(crate) const EMPTY: u64 = HUGE - 1;
+
+/// In the argument of a `realloc`: what follows is the block, not the size.
+pub(crate) const OF_BLOCK: u64 = 1 << 50;
+
 /// The slots of one PE: which are in use, and how far the epochs of each have got.
 #[derive(Debug)]
 pub(crate) struct Slots(Mutex<Vec<Slot>>);
@@ -177,13 +184,19 @@ fn describe(print: u64) -> String {
     let call = Call::of(print >> ARGUMENT_BITS);
     let size = argument & HUGE;
     let bytes = if size == HUGE { "far too many".to_string() } else { size.to_string() };
+    let block = || match size {
+        FOREIGN => "a block of another world".to_string(),
+        EMPTY => "an empty block".to_string(),
+        _ => format!("offset {size}"),
+    };
     match call {
         Call::Alloc | Call::AllocZeroed => match argument >> 50 {
             0..=6 => format!("{}({bytes} bytes)", call.name()),
             align => format!("{}({bytes} bytes, aligned to {})", call.name(), 1_u64 << align),
         },
+        Call::Realloc if argument & OF_BLOCK != 0 => format!("realloc({})", block()),
         Call::Realloc => format!("realloc({bytes} bytes)"),
-        Call::Free => format!("free(offset {bytes})"),
+        Call::Free => format!("free({})", block()),
         Call::Split => match argument >> 50 {
             0 => "split_strided or split_2d with other arguments".into(),
             1 => "split_list with another list".into(),

@@ -19,7 +19,7 @@ use crate::core::Core;
 use crate::ctx::{Ctx, Sharing};
 use crate::elem::Elem;
 use crate::error::{ErrorKind, Result};
-use crate::group::HUGE;
+use crate::group::{EMPTY, FOREIGN, HUGE, OF_BLOCK};
 use crate::heap::control::{How, Loss};
 use crate::heap::{MAX_ALIGN, SymBox, SymSlice};
 use crate::sync::{Call, Words};
@@ -139,29 +139,30 @@ impl World {
         self.allocate(Call::Alloc, align, len)
     }
 
-    /// Changes the number of elements of `block`, which may move; the elements that it had keep their values, on every PE. Any alignment beyond a
-    /// cache line is lost. Collective, with the same size on all PEs.
+    /// Changes the number of elements of `block`, which moves if there is no room where it is; the elements that it had keep their values, on every PE. A
+    /// block that moves loses any alignment beyond a cache line. Collective, with the same block and size on all PEs.
     ///
     /// # Errors
-    /// As [`alloc`](Self::alloc); the block is then as it was.
+    /// As [`alloc`](Self::alloc); the block is then as it was. [`OtherWorld`](ErrorKind::OtherWorld).
     pub fn realloc<'w, T: Elem>(&'w self, block: &mut SymBox<'w, T>, len: usize) -> Result<()> {
-        let old = block.offset_in(self.core.heap());
+        let heap = self.core.heap();
         let size = len.checked_mul(size_of::<T>());
-        // Old and new state in one argument: a digest of the offset above a size that is exact.
-        let argument = (old.unwrap_or(HUGE as usize) as u64 / 64 % 64) << 50 | clamp(size);
         self.core.link.quiet()?;
-        self.core.world.agree(&self.core.link, Call::Realloc, argument)?;
-        let old = old.ok_or(ErrorKind::OtherWorld { offset: block.sym().offset() })?;
+        self.core.world.agree(&self.core.link, Call::Realloc, OF_BLOCK | self.identity(block))?;
+        let old = block.offset_in(heap).ok_or(ErrorKind::OtherWorld { offset: block.sym().offset() })?;
+        self.core.world.agree(&self.core.link, Call::Realloc, clamp(size))?;
         let bytes = size.ok_or(ErrorKind::Overflow { count: len, size: size_of::<T>() })?;
-        let mut arena = self.core.heap().arena();
-        let new = arena.alloc(bytes, align_of::<T>()).ok_or_else(|| full(&arena, bytes, align_of::<T>()))?;
-        let kept = block.sym().len().min(len) * size_of::<T>();
-        self.core.heap().segment().copy_within(old, new, kept);
-        if block.sym().len() > 0 {
-            arena.free(old);
+        let mut arena = heap.arena();
+        let mut new = old;
+        if !arena.resize(old, block.bytes(), bytes) {
+            new = arena.alloc(bytes, align_of::<T>()).ok_or_else(|| full(&arena, bytes, align_of::<T>()))?;
+            heap.segment().copy_within(old, new, block.bytes().min(bytes));
+            if block.bytes() > 0 {
+                arena.free(old);
+            }
         }
         drop(arena);
-        *block = SymBox::new(SymSlice::new(self.core.heap(), new, len));
+        *block = SymBox::new(SymSlice::new(heap, new, len));
         // Nobody may reuse the old block before all have copied it.
         self.core.world.agree(&self.core.link, Call::Realloc, 0)
     }
@@ -172,11 +173,11 @@ impl World {
     /// [`Mismatch`](ErrorKind::Mismatch) if the blocks differ, [`OtherWorld`](ErrorKind::OtherWorld): nothing is freed, and the memory stays taken until the
     /// world ends. [`PeerLost`](ErrorKind::PeerLost), [`Timeout`](ErrorKind::Timeout).
     pub fn free<T: Elem>(&self, block: SymBox<'_, T>) -> Result<()> {
-        let own = block.offset_in(self.core.heap());
         self.core.link.quiet()?;
-        self.core.world.agree(&self.core.link, Call::Free, own.map_or(HUGE, |offset| offset as u64))?;
+        self.core.world.agree(&self.core.link, Call::Free, self.identity(&block))?;
+        let own = block.offset_in(self.core.heap());
         let offset = own.ok_or(ErrorKind::OtherWorld { offset: block.sym().offset() })?;
-        if block.sym().len() > 0 {
+        if block.bytes() > 0 {
             self.core.heap().arena().free(offset);
         }
         Ok(())
@@ -221,6 +222,15 @@ impl World {
     /// program that meets an error which the others do not know of. [`run`](crate::run) and [`local`](crate::local) do it by themselves.
     pub fn abandon(&self) {
         self.core.link.abort_all(Loss { pe: self.me(), how: How::Failed });
+    }
+
+    /// A block as a print holds it: equal for equal blocks only. What takes no room has the offset of whatever lies at the heap's start, and is not that.
+    fn identity<T: Elem>(&self, block: &SymBox<'_, T>) -> u64 {
+        match block.offset_in(self.core.heap()) {
+            None => FOREIGN,
+            Some(_) if block.bytes() == 0 => EMPTY,
+            Some(offset) => offset as u64,
+        }
     }
 
     fn allocate<T: Elem>(&self, call: Call, align: usize, len: usize) -> Result<SymBox<'_, T>> {
