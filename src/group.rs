@@ -6,7 +6,7 @@
 //! Every collective call passes one barrier with a print of the call and its arguments. If the prints differ, all members learn it there, show
 //! each other what they called, and return the same error; the group stays in step. Knows nothing of user memory.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::heap::control::{Layout, RECORD_WORDS};
@@ -81,6 +81,8 @@ pub(crate) struct Group {
     slot: usize,
     exchange: usize,
     barrier: Barrier,
+    /// Set once a collective call of this PE has ended before the others came: it is no longer in step with them.
+    out_of_step: OnceLock<()>,
 }
 
 impl Group {
@@ -101,6 +103,7 @@ impl Group {
             slot,
             exchange: layout.exchange(slot),
             barrier: Barrier::new(members, me, layout.barrier(slot), radix, epoch),
+            out_of_step: OnceLock::new(),
         }
     }
 
@@ -133,7 +136,7 @@ impl Group {
     #[inline]
     pub(crate) fn agree(&self, link: &Link, call: Call, argument: u64) -> Result<()> {
         let print = (call as u64) << ARGUMENT_BITS | argument;
-        match self.barrier.arrive(link, call, print)? {
+        match self.arrive(link, call, print)? {
             Verdict::Agree => Ok(()),
             Verdict::Conflict => Err(self.disagreement(link, print)),
         }
@@ -160,7 +163,19 @@ impl Group {
 
     /// A barrier inside a collective call, where all members are known to be.
     fn settle(&self, link: &Link) -> Result<()> {
-        self.barrier.arrive(link, Call::Exchange, (Call::Exchange as u64) << ARGUMENT_BITS).map(|_| ())
+        self.arrive(link, Call::Exchange, (Call::Exchange as u64) << ARGUMENT_BITS).map(|_| ())
+    }
+
+    #[inline]
+    fn arrive(&self, link: &Link, call: Call, print: u64) -> Result<Verdict> {
+        self.barrier.arrive(link, call, print).inspect_err(|_| {
+            let _ = self.out_of_step.set(());
+        })
+    }
+
+    /// Whether a collective call of this PE ended in vain, so that the next would meet another of the others.
+    pub(crate) fn is_out_of_step(&self) -> bool {
+        self.out_of_step.get().is_some()
     }
 
     /// All members made different calls, and know it: each shows its own, and all report the same.

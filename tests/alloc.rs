@@ -1,5 +1,7 @@
 //! The symmetric heap: allocation, reallocation and release, the same on every PE; and what happens when the PEs disagree.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod common;
 
 use std::time::{Duration, Instant};

@@ -1,5 +1,7 @@
 //! Atomics: every operation for every type against a serial oracle, under contention with the owner taking part, and without harm to neighbours.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod common;
 
 use common::{Random, everywhere, processes, scaled};

@@ -1,5 +1,7 @@
 //! Put, get and their kin: every form, every size at which something changes, canaries around every object.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod common;
 
 use bytemuck::{Pod, Zeroable};

@@ -1,5 +1,7 @@
 //! Put with signal, and every way to wait for and test symmetric variables.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod common;
 
 use common::{everywhere, processes, scaled};

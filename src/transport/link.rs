@@ -306,7 +306,7 @@ impl Link {
 
     /// The word at an offset of a mapped PE.
     #[inline(always)]
-    fn word<'a>(&'a self, base: Base, at: usize) -> &'a std::sync::atomic::AtomicU64 {
+    fn word(&self, base: Base, at: usize) -> &std::sync::atomic::AtomicU64 {
         debug_assert!(at.is_multiple_of(8) && at + 8 <= self.heap.segment().len());
         // SAFETY: protocols get their offsets from the layout or from handles, aligned and inside; segments live as long as `self`.
         unsafe { base.word(at) }

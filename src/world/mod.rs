@@ -279,6 +279,9 @@ impl Drop for World {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.core.link.abort_all(Loss { pe: self.me(), how: How::Panicked });
+        } else if self.core.world.is_out_of_step() {
+            // The end is a collective call, too, and would meet another call of the others, for ever.
+            self.core.link.abort_all(Loss { pe: self.me(), how: How::TimedOut });
         }
         let leave = || self.core.link.quiet().and_then(|()| self.core.world.agree(&self.core.link, Call::Finalize, 0));
         while self.core.link.loss().is_none() {
