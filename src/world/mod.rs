@@ -32,7 +32,7 @@ use crate::team::Team;
 pub struct World {
     core: Core,
     /// Held open: whoever leads the job learns from its end that this PE is gone.
-    _boot: Box<dyn Bootstrap + Send>,
+    _boot: Box<dyn Bootstrap + Send + Sync>,
 }
 
 impl World {

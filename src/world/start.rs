@@ -20,7 +20,7 @@ const SHARED_SLOT: usize = 1;
 
 /// Starts the world of PE `boot.me()`. Collective over the job: three exchanges, *joined* (what everyone brings), *mapped* (the heaps' descriptors) and
 /// *connected* (all are ready). A PE that fails drops its bootstrap, and the others' next exchange fails and names it.
-pub(super) fn start(mut config: Config, mut boot: Box<dyn Bootstrap + Send>) -> Result<World> {
+pub(super) fn start(mut config: Config, mut boot: Box<dyn Bootstrap + Send + Sync>) -> Result<World> {
     let (me, n_pes) = (boot.me(), boot.n_pes());
     let mine = postcard::to_stdvec(&Joined::gather(&config)).map_err(garbled)?;
     let joined = boot.allgather(&mine)?;
@@ -91,7 +91,7 @@ fn greet(world: &World) {
     }
 }
 
-fn alone() -> Box<dyn Bootstrap + Send> {
+fn alone() -> Box<dyn Bootstrap + Send + Sync> {
     group(1).pop().map_or_else(|| unreachable!("a group of one has one"), |boot| Box::new(boot) as _)
 }
 
@@ -172,7 +172,7 @@ impl Builder {
         if config.heap_size == Some(0) {
             config.set("SHMEM_SYMMETRIC_SIZE", "0")?;
         }
-        let boot: Box<dyn Bootstrap + Send> = match &config.rendezvous {
+        let boot: Box<dyn Bootstrap + Send + Sync> = match &config.rendezvous {
             None if n_pes == 1 => alone(),
             None => {
                 let why = "a job of several PEs needs a rendezvous address".to_string();

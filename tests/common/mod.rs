@@ -264,3 +264,6 @@ macro_rules! assert_kind {
         }
     };
 }
+
+/// Compiles for types that threads may share.
+pub fn assert_sync<T: Send + Sync>() {}
