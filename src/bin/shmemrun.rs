@@ -1,2 +1,211 @@
-//! shmemrun
-fn main() {}
+//! `shmemrun`: starts the PEs of a job on this host. Only the command line is here; `shmem::boot::launch` does the work.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Parser, ValueEnum};
+use shmem::boot::launch::{self, Bind, Job, Stdin, say};
+use shmem::config::{self, Config, SETTINGS};
+
+/// Status for a command line that makes no sense.
+const USAGE: u8 = 2;
+
+/// Starts N processing elements (PEs) of PROGRAM on this host.
+///
+/// Exit status: 0 if all PEs returned 0; else that of the PE which failed first, 128 + its signal if it was killed; 124 after
+/// --timeout; 126 or 127 if PROGRAM cannot be run or found; 2 for a wrong command line. After the first failure the other
+/// PEs are ended, with all that they have started. Output is passed on in whole lines.
+#[derive(Parser)]
+#[command(name = "shmemrun", version)]
+#[command(override_usage = "shmemrun -n N [OPTIONS] PROGRAM [ARGS]...\n       \
+                            shmemrun -n N [OPTIONS] --example NAME [--] [ARGS]...")]
+struct Line {
+    /// Number of PEs; more than there are cores is fine
+    #[arg(short, value_name = "N", value_parser = pes, required_unless_present = "info")]
+    n: Option<usize>,
+    /// Where each PE may run: anywhere, or on one core, PE i on the i-th
+    #[arg(long, value_name = "HOW", default_value = "none")]
+    bind: How,
+    /// Sets a variable for the PEs; they have all of shmemrun's own in any case
+    #[arg(short = 'x', value_name = "VAR[=VALUE]", value_parser = clap::builder::OsStringValueParser::new())]
+    x: Vec<OsString>,
+    /// Begins each line of output with its PE: `[3] `
+    #[arg(long)]
+    tag: bool,
+    /// Ends the job after so many seconds, with status 124
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    timeout: Option<Duration>,
+    /// Bytes of each PE's symmetric heap, as 64M or 1.5G (SHMEM_SYMMETRIC_SIZE)
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    heap: Option<String>,
+    /// Who gets the standard input: none, all, or one PE
+    #[arg(long, value_name = "WHO", default_value = "0", value_parser = reader)]
+    stdin: Stdin,
+    /// Changes to this directory first
+    #[arg(long, value_name = "DIR")]
+    wdir: Option<PathBuf>,
+    /// Builds an example of shmem and runs it
+    #[arg(long, value_name = "NAME")]
+    example: Option<String>,
+    /// Prints the settings in force and exits
+    #[arg(long)]
+    info: bool,
+    /// The program and its arguments
+    #[arg(value_name = "PROGRAM [ARGS]", trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum How {
+    None,
+    Core,
+}
+
+fn main() -> ExitCode {
+    if std::env::args_os().next().is_some_and(|name| name == launch::GUARD_NAME) {
+        launch::run_guard();
+        return ExitCode::SUCCESS;
+    }
+    let line = match Line::try_parse() {
+        Ok(line) => line,
+        Err(e) if e.use_stderr() => return wrong(one_line(&e.render().to_string())),
+        Err(help) => {
+            // Whoever asked for it may have closed the pipe.
+            let _ = help.print();
+            return ExitCode::SUCCESS;
+        }
+    };
+    if line.info {
+        return print_settings();
+    }
+    match job(line) {
+        Ok(job) => ExitCode::from(launch::run(&job)),
+        Err(Refused { why, status }) => {
+            say(why);
+            ExitCode::from(status)
+        }
+    }
+}
+
+/// A job that is not started.
+struct Refused {
+    why: String,
+    status: u8,
+}
+
+fn refused(why: impl Into<String>) -> Refused {
+    Refused { why: why.into(), status: USAGE }
+}
+
+fn wrong(why: impl Into<String>) -> ExitCode {
+    say(why.into());
+    ExitCode::from(USAGE)
+}
+
+fn job(line: Line) -> Result<Job, Refused> {
+    let n_pes = line.n.ok_or_else(|| refused("-n is missing"))?;
+    if let Stdin::Pe(pe) = line.stdin
+        && pe >= n_pes
+    {
+        return Err(refused(format!("--stdin {pe}: there are only PEs 0 to {}", n_pes - 1)));
+    }
+    let mut env = Vec::new();
+    for variable in &line.x {
+        env.extend(assignment(variable)?);
+    }
+    if let Some(heap) = line.heap {
+        env.push(("SHMEM_SYMMETRIC_SIZE".into(), heap.into()));
+    }
+    let mut command = line.command.into_iter();
+    let program = match line.example {
+        Some(name) => {
+            let failed = |why| Refused { why, status: 1 };
+            launch::build_example(&name).map_err(failed)?.into_os_string()
+        }
+        None => {
+            let program = command.next().ok_or_else(|| refused("no PROGRAM is given"))?;
+            if program.as_bytes().starts_with(b"-") {
+                return Err(refused(format!("there is no option {}", program.to_string_lossy())));
+            }
+            program
+        }
+    };
+    if let Some(dir) = line.wdir {
+        let failed = |e| refused(format!("--wdir {}: {e}", dir.display()));
+        std::env::set_current_dir(&dir).map_err(failed)?;
+    }
+    let bind = match line.bind {
+        How::None => Bind::None,
+        How::Core => Bind::Core,
+    };
+    let (tag, timeout, stdin) = (line.tag, line.timeout, line.stdin);
+    Ok(Job { n_pes, program, args: command.collect(), env, bind, tag, timeout, stdin })
+}
+
+/// `VAR=VALUE`, or `VAR` with the launcher's own value, if it has one.
+fn assignment(text: &OsStr) -> Result<Option<(OsString, OsString)>, Refused> {
+    let mut parts = text.as_bytes().splitn(2, |&byte| byte == b'=');
+    let part = |bytes: Option<&[u8]>| bytes.map(|bytes| OsString::from_vec(bytes.to_vec()));
+    let (name, value) = (part(parts.next()).unwrap_or_default(), part(parts.next()));
+    if name.is_empty() {
+        return Err(refused(format!("-x {}: a variable has a name", text.to_string_lossy())));
+    }
+    if SETTINGS.iter().any(|setting| setting.internal && name == setting.name) {
+        return Err(refused(format!("-x {}: shmemrun itself sets this one", name.to_string_lossy())));
+    }
+    let value = value.or_else(|| std::env::var_os(&name));
+    Ok(value.map(|value| (name, value)))
+}
+
+fn pes(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("a job has at least 1 PE".into()),
+        Ok(n) if n <= i32::MAX as usize => Ok(n),
+        _ => Err("not a number of PEs".into()),
+    }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|seconds: &f64| *seconds > 0.0);
+    let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    time.filter(|time| !time.is_zero()).ok_or_else(|| "not a number of seconds above 0".into())
+}
+
+fn size(text: &str) -> Result<String, String> {
+    match config::parse_size(text) {
+        Some(1..) => Ok(text.to_owned()),
+        Some(0) => Err("a heap has at least 1 byte".into()),
+        None => Err("not a size such as 1048576, 64M or 1.5G".into()),
+    }
+}
+
+fn reader(text: &str) -> Result<Stdin, String> {
+    match text {
+        "none" => Ok(Stdin::None),
+        "all" => Ok(Stdin::All),
+        pe => pe.parse().map(Stdin::Pe).map_err(|_| "not none, all or a PE".into()),
+    }
+}
+
+fn print_settings() -> ExitCode {
+    match Config::from_env() {
+        Ok(config) => {
+            use std::io::Write;
+            let text = format!("shmem {}\n{}", env!("CARGO_PKG_VERSION"), config::info(&config));
+            // Whoever asked for it may have closed the pipe.
+            let _ = std::io::stdout().write_all(text.as_bytes());
+            ExitCode::SUCCESS
+        }
+        Err(e) => wrong(e.to_string()),
+    }
+}
+
+/// The message of a parser that likes to explain itself at length, without its advice.
+fn one_line(text: &str) -> String {
+    let message = text.strip_prefix("error: ").unwrap_or(text);
+    let lines = message.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
+    lines.filter(|line| !line.is_empty() && !line.starts_with("For more")).collect::<Vec<_>>().join(" ")
+}

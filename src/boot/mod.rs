@@ -3,11 +3,12 @@
 //!
 //! - `local`: PEs that are threads of one process;
 //! - `rendezvous`: PEs that are processes, which meet at an address: `wire` is what they say, `serve` who listens there,
-//!   `handover` how descriptors pass between the PEs of a host;
+//!   `hub` what is answered, `handover` how descriptors pass between the PEs of a host;
 //! - `launch`: the spawner behind `shmemrun`.
 
 mod handover;
-
+mod hub;
+pub mod launch;
 mod local;
 mod rendezvous;
 mod serve;
