@@ -35,7 +35,7 @@ pub(super) fn start(mut config: Config, mut boot: Box<dyn Bootstrap + Send + Syn
     let descriptors = boot.hand_over(descriptor, &plan.host)?;
     let mut mapped: Vec<Option<Segment>> = (0..n_pes).map(|_| None).collect();
     for (&pe, descriptor) in plan.host.iter().zip(descriptors).filter(|(pe, _)| **pe != me) {
-        mapped[pe] = Some(Segment::attach(descriptor, plan.layout.bytes())?);
+        mapped[pe] = Some(Segment::attach(&descriptor, plan.layout.bytes())?);
     }
 
     let heap = Heap::new(segment, Arena::new(plan.layout.user.clone()));
