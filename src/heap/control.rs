@@ -83,6 +83,8 @@ pub(crate) enum How {
     Failed,
     /// Its thread panicked.
     Panicked,
+    /// It ended after one of its collective calls had timed out.
+    TimedOut,
 }
 
 impl Loss {
@@ -91,6 +93,7 @@ impl Loss {
         let how = match self.how {
             How::Failed => 1,
             How::Panicked => 2,
+            How::TimedOut => 3,
         };
         (self.pe as u64) << 8 | how
     }
@@ -100,7 +103,8 @@ impl Loss {
         let how = match word & 0xff {
             0 => return None,
             1 => How::Failed,
-            _ => How::Panicked,
+            2 => How::Panicked,
+            _ => How::TimedOut,
         };
         Some(Loss { pe: (word >> 8) as usize, how })
     }
@@ -110,6 +114,7 @@ impl Loss {
         match self.how {
             How::Failed => "its function returned an error",
             How::Panicked => "it panicked",
+            How::TimedOut => "it gave up after a collective call had timed out",
         }
     }
 }
@@ -138,7 +143,7 @@ mod tests {
 
     #[test]
     fn a_loss_survives_its_word() {
-        for how in [How::Failed, How::Panicked] {
+        for how in [How::Failed, How::Panicked, How::TimedOut] {
             for pe in [0, 1, 70_000] {
                 let loss = Loss { pe, how };
                 assert_eq!(Loss::decode(loss.encode()), Some(loss));

@@ -1,6 +1,6 @@
 //! From settings and a bootstrap to a started world: one straight function, the same for threads, `shmemrun` and embedding programs.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::boot::{Bootstrap, Rendezvous, group};
@@ -20,7 +20,7 @@ const SHARED_SLOT: usize = 1;
 
 /// Starts the world of PE `boot.me()`. Collective over the job: three exchanges, *joined* (what everyone brings), *mapped* (the heaps' descriptors) and
 /// *connected* (all are ready). A PE that fails drops its bootstrap, and the others' next exchange fails and names it.
-pub(super) fn start(mut config: Config, mut boot: Box<dyn Bootstrap + Send>) -> Result<World> {
+pub(super) fn start(mut config: Config, mut boot: Box<dyn Bootstrap + Send + Sync>) -> Result<World> {
     let (me, n_pes) = (boot.me(), boot.n_pes());
     let mine = postcard::to_stdvec(&Joined::gather(&config)).map_err(garbled)?;
     let joined = boot.allgather(&mine)?;
@@ -35,7 +35,7 @@ pub(super) fn start(mut config: Config, mut boot: Box<dyn Bootstrap + Send>) -> 
     let descriptors = boot.hand_over(descriptor, &plan.host)?;
     let mut mapped: Vec<Option<Segment>> = (0..n_pes).map(|_| None).collect();
     for (&pe, descriptor) in plan.host.iter().zip(descriptors).filter(|(pe, _)| **pe != me) {
-        mapped[pe] = Some(Segment::attach(descriptor, plan.layout.bytes())?);
+        mapped[pe] = Some(Segment::attach(&descriptor, plan.layout.bytes())?);
     }
 
     let heap = Heap::new(segment, Arena::new(plan.layout.user.clone()));
@@ -53,7 +53,7 @@ pub(super) fn start(mut config: Config, mut boot: Box<dyn Bootstrap + Send>) -> 
     tracing::debug!(me, n_pes, heap = plan.heap, "world started");
 
     let core = Core { link, layout: plan.layout, radix: plan.radix, slots, world, shared, config };
-    Ok(World { core, _boot: Mutex::new(boot) })
+    Ok(World { core, _boot: boot })
 }
 
 /// [`World::init`].
@@ -91,7 +91,7 @@ fn greet(world: &World) {
     }
 }
 
-fn alone() -> Box<dyn Bootstrap + Send> {
+fn alone() -> Box<dyn Bootstrap + Send + Sync> {
     group(1).pop().map_or_else(|| unreachable!("a group of one has one"), |boot| Box::new(boot) as _)
 }
 
@@ -172,7 +172,7 @@ impl Builder {
         if config.heap_size == Some(0) {
             config.set("SHMEM_SYMMETRIC_SIZE", "0")?;
         }
-        let boot: Box<dyn Bootstrap + Send> = match &config.rendezvous {
+        let boot: Box<dyn Bootstrap + Send + Sync> = match &config.rendezvous {
             None if n_pes == 1 => alone(),
             None => {
                 let why = "a job of several PEs needs a rendezvous address".to_string();
