@@ -11,9 +11,9 @@
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
+use std::ptr;
 
 use multiversion::multiversion;
-use smallvec::SmallVec;
 
 use crate::ctx::{Ctx, Sharing};
 use crate::elem::Elem;
@@ -65,11 +65,10 @@ pub trait Kernel<S: Elem, D: Elem = S>: Sync {
     fn narrow(&self, acc: Self::Acc) -> D;
 }
 
-/// Bytes of a private block: with the sources' and targets' parts of the same size it fits the first-level cache of any processor, and it is
-/// long enough for the loop around it not to count.
-const BLOCK: usize = 4 << 10;
 /// Bytes of a chunk that is fetched from another host or sent there.
 const CHUNK: usize = 256 << 10;
+/// Bytes of a cache line.
+const LINE: usize = 64;
 /// Regions whose addresses have room on the stack.
 const FEW: usize = 16;
 
@@ -93,16 +92,15 @@ impl<X: Sharing> Ctx<'_, X> {
         kernel: &K,
     ) -> Result<()> {
         let len = self.check(from, into)?;
-        let sources = from.iter().map(|region| self.mapped(region)).collect::<Option<SmallVec<[*mut S; FEW]>>>();
-        let targets = into.iter().map(|region| self.mapped(region)).collect::<Option<SmallVec<[*mut D; FEW]>>>();
-        let stream_from = self.stream_from(len * size_of::<D>());
-        match (sources, targets) {
+        let (mut sources, mut targets) = ([ptr::null_mut(); FEW], [ptr::null_mut(); FEW]);
+        match (self.all_mapped(from, &mut sources), self.all_mapped(into, &mut targets)) {
             (Some(sources), Some(targets)) => {
-                // SAFETY: check() found all regions to have `len` elements, the same or apart; handles lie in their segments, aligned.
-                unsafe { fold_mapped(&sources, &targets, len, kernel, stream_from) };
+                let stream = self.streams(len, sources, targets);
+                // SAFETY: check() found all regions to have `len` elements, the same or apart, and a source; handles lie in their segments, aligned.
+                unsafe { fold_mapped(sources, targets, len, kernel, stream) };
                 Ok(())
             }
-            _ => self.fold_remote(from, into, len, kernel, stream_from),
+            _ => self.fold_in_parts(from, into, len, kernel),
         }
     }
 
@@ -130,7 +128,8 @@ impl<X: Sharing> Ctx<'_, X> {
             }
             _ => {}
         }
-        let stream_from = self.stream_from(bytes);
+        // All pieces of a long copy go past the cache, or none.
+        let stream_from = if bytes < self.link().stream_from() { usize::MAX } else { 0 };
         let mut fetched = Vec::new();
         for part in parts::<T>(len) {
             let source = match source {
@@ -190,10 +189,21 @@ impl<X: Sharing> Ctx<'_, X> {
         }
     }
 
-    /// From which size the pieces of a transfer of `bytes` go past the cache: all or none of them.
+    /// Where all of the regions lie in this process, if they do and are few.
     #[inline(always)]
-    fn stream_from(&self, bytes: usize) -> usize {
-        if bytes < self.link().stream_from() { usize::MAX } else { 0 }
+    fn all_mapped<'a, T: Elem>(&self, regions: &[Region<'_, T>], room: &'a mut [*mut T; FEW]) -> Option<&'a [*mut T]> {
+        let room = room.get_mut(..regions.len())?;
+        for (address, region) in room.iter_mut().zip(regions) {
+            *address = self.mapped(region)?;
+        }
+        Some(room)
+    }
+
+    /// Whether the result of a fold goes past the cache: where it is long, and the targets are not there already, having been sources.
+    #[inline(always)]
+    fn streams<S, D>(&self, len: usize, sources: &[*mut S], targets: &[*mut D]) -> bool {
+        len * size_of::<D>() >= self.link().stream_from()
+            && !targets.iter().any(|target| sources.iter().any(|source| target.addr() == source.addr()))
     }
 
     /// Fetches a part of a region, into `buffer`.
@@ -203,18 +213,17 @@ impl<X: Sharing> Ctx<'_, X> {
         Ok(buffer.as_mut_ptr())
     }
 
-    /// A fold of which some regions are not mapped here.
+    /// A fold of which some regions are not mapped here, or of very many.
     #[cold]
-    fn fold_remote<S: Elem, D: Elem, K: Kernel<S, D>>(
+    fn fold_in_parts<S: Elem, D: Elem, K: Kernel<S, D>>(
         &self,
         from: &[Region<'_, S>],
         into: &[Region<'_, D>],
         len: usize,
         kernel: &K,
-        stream_from: usize,
     ) -> Result<()> {
         let mut fetched = vec![Vec::new(); from.len()];
-        let mut result = vec![D::zeroed(); parts::<(S, D)>(len).map(|part| part.len()).max().unwrap_or(0)];
+        let mut result = Vec::new();
         for part in parts::<(S, D)>(len) {
             let mut sources = Vec::with_capacity(from.len());
             for (region, buffer) in from.iter().zip(&mut fetched) {
@@ -227,11 +236,14 @@ impl<X: Sharing> Ctx<'_, X> {
             let mapped = into.iter().filter_map(|region| self.mapped(region));
             // SAFETY: the part lies in the region.
             let mut targets: Vec<*mut D> = mapped.map(|target| unsafe { target.add(part.start) }).collect();
-            targets.push(result.as_mut_ptr());
-            // SAFETY: as for fold(); what was fetched, and the result, are private and have at least the part's length.
-            unsafe { fold_mapped(&sources, &targets, part.len(), kernel, stream_from) };
+            if targets.len() < into.len() {
+                result.resize(part.len(), D::zeroed());
+                targets.push(result.as_mut_ptr());
+            }
+            // SAFETY: as in fold(); what was fetched, and the result, are private and have the part's length.
+            unsafe { fold_mapped(&sources, &targets, part.len(), kernel, false) };
             for (target, pe) in into.iter().filter(|region| self.mapped(region).is_none()) {
-                self.put(target.slice(part.clone())?, &result[..part.len()], *pe)?;
+                self.put(target.slice(part.clone())?, &result, *pe)?;
             }
         }
         Ok(())
@@ -261,7 +273,7 @@ fn parts<T>(len: usize) -> impl Iterator<Item = Range<usize>> {
     (0..len).step_by(step).map(move |start| start..(start + step).min(len))
 }
 
-/// The fold of `len` elements in this process's memory.
+/// The fold of `len` elements in this process's memory, compiled for what the processor has.
 ///
 /// # Safety
 /// There is a source. Sources are valid for reads of `len` elements, targets for writes, all aligned; a target is the same as another region, or
@@ -275,76 +287,130 @@ unsafe fn fold_mapped<S: Elem, D: Elem, K: Kernel<S, D>>(
     targets: &[*mut D],
     len: usize,
     kernel: &K,
-    stream_from: usize,
+    stream: bool,
 ) {
-    let (mut block, mut partial) = (Block::new(), Block::new());
-    let (block, partial) = (block.of::<D>(), partial.of::<K::Acc>());
-    let step = block.len().min(partial.len());
-    for start in (0..len).step_by(step) {
-        let block = &mut block[..step.min(len - start)];
-        // SAFETY: the caller vouches for `len` elements; a block ends at `len`.
-        let element = |source: *mut S, i: usize| kernel.widen(unsafe { source.add(start + i).read() });
+    // SAFETY: the caller vouches for all of it.
+    unsafe {
+        match size_of::<D>() {
+            1 => lanes::<S, D, K, 256>(sources, targets, len, kernel, stream),
+            2 => lanes::<S, D, K, 128>(sources, targets, len, kernel, stream),
+            4 => lanes::<S, D, K, 64>(sources, targets, len, kernel, stream),
+            8 => lanes::<S, D, K, 32>(sources, targets, len, kernel, stream),
+            _ => lanes::<S, D, K, 8>(sources, targets, len, kernel, stream),
+        }
+    }
+}
+
+/// [`fold_mapped`], `LANES` elements at a time.
+///
+/// # Safety
+/// As [`fold_mapped`].
+#[inline(always)]
+unsafe fn lanes<S: Elem, D: Elem, K: Kernel<S, D>, const LANES: usize>(
+    sources: &[*mut S],
+    targets: &[*mut D],
+    len: usize,
+    kernel: &K,
+    stream: bool,
+) {
+    // SAFETY: the caller vouches for `len` elements, and each() asks for no other.
+    let of = |source: *mut S, i: usize| kernel.widen(unsafe { source.add(i).read() });
+    let two = |left, right| kernel.combine(left, right);
+    // SAFETY: the caller vouches for all of it.
+    unsafe {
         match *sources {
-            [a] => fill(block, |i| kernel.narrow(element(a, i))),
-            [a, b] => fill(block, |i| kernel.narrow(kernel.combine(element(a, i), element(b, i)))),
-            [a, b, c] => fill(block, |i| {
-                kernel.narrow(kernel.combine(kernel.combine(element(a, i), element(b, i)), element(c, i)))
+            [] => {}
+            [a] => each::<_, LANES>(targets, len, stream, |i| kernel.narrow(of(a, i))),
+            [a, b] => each::<_, LANES>(targets, len, stream, |i| kernel.narrow(two(of(a, i), of(b, i)))),
+            [a, b, c] => {
+                each::<_, LANES>(targets, len, stream, |i| kernel.narrow(two(two(of(a, i), of(b, i)), of(c, i))));
+            }
+            [a, b, c, d] => each::<_, LANES>(targets, len, stream, |i| {
+                kernel.narrow(two(two(two(of(a, i), of(b, i)), of(c, i)), of(d, i)))
             }),
-            [a, b, c, d] => fill(block, |i| {
-                let three = kernel.combine(kernel.combine(element(a, i), element(b, i)), element(c, i));
-                kernel.narrow(kernel.combine(three, element(d, i)))
-            }),
-            [a, b, c, ref middle @ .., last] => {
-                let partial = &mut partial[..block.len()];
-                fill(partial, |i| kernel.combine(kernel.combine(element(a, i), element(b, i)), element(c, i)));
-                for &source in middle {
-                    for (i, acc) in partial.iter_mut().enumerate() {
-                        // SAFETY: the whole part was filled above.
-                        acc.write(kernel.combine(unsafe { acc.assume_init() }, element(source, i)));
+            [first, ref rest @ ..] => {
+                let mut chunk = [MaybeUninit::<K::Acc>::uninit(); LANES];
+                for start in (0..len).step_by(LANES) {
+                    let chunk = &mut chunk[..LANES.min(len - start)];
+                    for (lane, acc) in chunk.iter_mut().enumerate() {
+                        acc.write(of(first, start + lane));
+                    }
+                    for &source in rest {
+                        for (lane, acc) in chunk.iter_mut().enumerate() {
+                            // Every lane of the chunk was written above.
+                            acc.write(two(acc.assume_init(), of(source, start + lane)));
+                        }
+                    }
+                    for target in targets {
+                        for (lane, acc) in chunk.iter().enumerate() {
+                            target.add(start + lane).write(kernel.narrow(acc.assume_init()));
+                        }
                     }
                 }
-                let partial = &*partial;
-                // SAFETY: as above.
-                fill(block, |i| kernel.narrow(kernel.combine(unsafe { partial[i].assume_init() }, element(last, i))));
             }
-            [] => return,
+        }
+    }
+}
+
+/// Writes `value(i)` to element `i` of every target, for all `len` of them. The values of some elements are asked for before any of these is written, and
+/// are then in registers: what comes of them does not depend on whether targets overlap what `value` reads, so the loops vectorise.
+///
+/// # Safety
+/// Targets are valid for writes of `len` elements, aligned, and the same or apart.
+#[inline(always)]
+unsafe fn each<D: Elem, const LANES: usize>(targets: &[*mut D], len: usize, stream: bool, value: impl Fn(usize) -> D) {
+    // SAFETY: all indices are below `len`, and the caller vouches for the targets.
+    let one = |i: usize| unsafe {
+        let element = value(i);
+        targets.iter().for_each(|target| target.add(i).write(element));
+    };
+    // Only whole lines go past the cache, so targets must begin at lines together.
+    let head = targets.first().map_or(0, |target| target.align_offset(LINE)).min(len);
+    let together = || targets.iter().all(|target| target.wrapping_add(head).addr().is_multiple_of(LINE));
+    let stream = stream && (LANES * size_of::<D>()).is_multiple_of(LINE) && together();
+    let mut start = 0;
+    if stream {
+        (0..head).for_each(one);
+        start = head;
+    }
+    while start + LANES <= len {
+        let mut chunk = [MaybeUninit::<D>::uninit(); LANES];
+        for (lane, element) in chunk.iter_mut().enumerate() {
+            element.write(value(start + lane));
         }
         for target in targets {
-            // SAFETY: the caller vouches for the target; the block is private.
-            unsafe { loopback::copy(target.add(start).cast(), block.as_ptr().cast(), size_of_val(block), stream_from) };
+            // SAFETY: the chunk ends before `len`, and the caller vouches for the targets, which are at a line if they stream.
+            unsafe {
+                let target = target.add(start).cast::<[MaybeUninit<D>; LANES]>();
+                if stream { write_past_cache(target, &chunk) } else { target.write(chunk) }
+            }
         }
+        start += LANES;
+    }
+    (start..len).for_each(one);
+    if stream {
+        loopback::store_fence();
     }
 }
 
-/// Writes every element of a block.
+/// Writes a value past the cache, where the processor can. Weakly ordered: a store fence must follow.
+///
+/// # Safety
+/// `target` is valid for writes and begins at a line; the value is whole lines.
 #[inline(always)]
-fn fill<T: Copy>(block: &mut [MaybeUninit<T>], value: impl Fn(usize) -> T) {
-    for (i, element) in block.iter_mut().enumerate() {
-        element.write(value(i));
-    }
-}
-
-/// Private memory for some elements.
-#[repr(align(64))]
-struct Block([MaybeUninit<u8>; BLOCK]);
-
-impl Block {
-    #[inline(always)]
-    fn new() -> Self {
-        Block([MaybeUninit::uninit(); BLOCK])
-    }
-
-    /// As elements of type `T`, at least one.
-    #[inline(always)]
-    fn of<T: Copy>(&mut self) -> &mut [MaybeUninit<T>] {
-        const {
-            assert!(
-                size_of::<T>() <= BLOCK && align_of::<T>() <= align_of::<Block>(),
-                "an element of a fold is too large"
-            );
+unsafe fn write_past_cache<T: Copy>(target: *mut T, value: &T) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
+        let source = ptr::from_ref(value).cast::<__m128i>();
+        for i in 0..size_of::<T>() / size_of::<__m128i>() {
+            // SAFETY: the piece lies in the value and in the target, which the caller vouches for.
+            unsafe { _mm_stream_si128(target.cast::<__m128i>().add(i), _mm_loadu_si128(source.add(i))) };
         }
-        let len = BLOCK.checked_div(size_of::<T>()).unwrap_or(BLOCK);
-        // SAFETY: that many elements lie in the block, aligned; they may be uninitialised.
-        unsafe { std::slice::from_raw_parts_mut(self.0.as_mut_ptr().cast(), len) }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    // SAFETY: the caller vouches for the target.
+    unsafe {
+        target.write(*value);
     }
 }
