@@ -10,7 +10,7 @@ use std::time::Instant;
 use shmem::{Kernel, Shared, SymSlice, World};
 
 const ROUNDS: usize = 41;
-const SIZES: [usize; 6] = [1 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20];
+const SIZES: [usize; 8] = [128, 256, 1 << 10, 4 << 10, 64 << 10, 1 << 20, 4 << 20, 16 << 20];
 
 struct Sum;
 

@@ -292,21 +292,21 @@ unsafe fn fold_mapped<S: Elem, D: Elem, K: Kernel<S, D>>(
     // SAFETY: the caller vouches for all of it.
     unsafe {
         match size_of::<D>() {
-            1 => lanes::<S, D, K, 256>(sources, targets, len, kernel, stream),
-            2 => lanes::<S, D, K, 128>(sources, targets, len, kernel, stream),
-            4 => lanes::<S, D, K, 64>(sources, targets, len, kernel, stream),
-            8 => lanes::<S, D, K, 32>(sources, targets, len, kernel, stream),
-            _ => lanes::<S, D, K, 8>(sources, targets, len, kernel, stream),
+            1 => lanes::<S, D, K, 256, 32>(sources, targets, len, kernel, stream),
+            2 => lanes::<S, D, K, 128, 16>(sources, targets, len, kernel, stream),
+            4 => lanes::<S, D, K, 64, 8>(sources, targets, len, kernel, stream),
+            8 => lanes::<S, D, K, 32, 4>(sources, targets, len, kernel, stream),
+            _ => lanes::<S, D, K, 8, 1>(sources, targets, len, kernel, stream),
         }
     }
 }
 
-/// [`fold_mapped`], `LANES` elements at a time.
+/// [`fold_mapped`], `LANES` elements at a time, `FEWER` of those that remain, and then single ones.
 ///
 /// # Safety
 /// As [`fold_mapped`].
 #[inline(always)]
-unsafe fn lanes<S: Elem, D: Elem, K: Kernel<S, D>, const LANES: usize>(
+unsafe fn lanes<S: Elem, D: Elem, K: Kernel<S, D>, const LANES: usize, const FEWER: usize>(
     sources: &[*mut S],
     targets: &[*mut D],
     len: usize,
@@ -320,12 +320,14 @@ unsafe fn lanes<S: Elem, D: Elem, K: Kernel<S, D>, const LANES: usize>(
     unsafe {
         match *sources {
             [] => {}
-            [a] => each::<_, LANES>(targets, len, stream, |i| kernel.narrow(of(a, i))),
-            [a, b] => each::<_, LANES>(targets, len, stream, |i| kernel.narrow(two(of(a, i), of(b, i)))),
+            [a] => each::<_, LANES, FEWER>(targets, len, stream, |i| kernel.narrow(of(a, i))),
+            [a, b] => each::<_, LANES, FEWER>(targets, len, stream, |i| kernel.narrow(two(of(a, i), of(b, i)))),
             [a, b, c] => {
-                each::<_, LANES>(targets, len, stream, |i| kernel.narrow(two(two(of(a, i), of(b, i)), of(c, i))));
+                each::<_, LANES, FEWER>(targets, len, stream, |i| {
+                    kernel.narrow(two(two(of(a, i), of(b, i)), of(c, i)))
+                });
             }
-            [a, b, c, d] => each::<_, LANES>(targets, len, stream, |i| {
+            [a, b, c, d] => each::<_, LANES, FEWER>(targets, len, stream, |i| {
                 kernel.narrow(two(two(two(of(a, i), of(b, i)), of(c, i)), of(d, i)))
             }),
             [first, ref rest @ ..] => {
@@ -352,45 +354,60 @@ unsafe fn lanes<S: Elem, D: Elem, K: Kernel<S, D>, const LANES: usize>(
     }
 }
 
-/// Writes `value(i)` to element `i` of every target, for all `len` of them. The values of some elements are asked for before any of these is written, and
-/// are then in registers: what comes of them does not depend on whether targets overlap what `value` reads, so the loops vectorise.
+/// Writes `value(i)` to element `i` of every target, for all `len` of them.
 ///
 /// # Safety
 /// Targets are valid for writes of `len` elements, aligned, and the same or apart.
 #[inline(always)]
-unsafe fn each<D: Elem, const LANES: usize>(targets: &[*mut D], len: usize, stream: bool, value: impl Fn(usize) -> D) {
-    // SAFETY: all indices are below `len`, and the caller vouches for the targets.
-    let one = |i: usize| unsafe {
-        let element = value(i);
-        targets.iter().for_each(|target| target.add(i).write(element));
-    };
-    // Only whole lines go past the cache, so targets must begin at lines together.
-    let head = targets.first().map_or(0, |target| target.align_offset(LINE)).min(len);
-    let together = || targets.iter().all(|target| target.wrapping_add(head).addr().is_multiple_of(LINE));
-    let stream = stream && (LANES * size_of::<D>()).is_multiple_of(LINE) && together();
-    let mut start = 0;
-    if stream {
-        (0..head).for_each(one);
-        start = head;
+unsafe fn each<D: Elem, const LANES: usize, const FEWER: usize>(
+    targets: &[*mut D],
+    len: usize,
+    stream: bool,
+    value: impl Fn(usize) -> D,
+) {
+    // SAFETY: all ranges end at `len` at most, and the caller vouches for the targets, which begin at a line where they stream.
+    unsafe {
+        let mut start = 0;
+        if stream && (LANES * size_of::<D>()).is_multiple_of(LINE) {
+            // Only whole lines go past the cache: targets must come to the beginning of one together.
+            let head = targets.first().map_or(0, |target| target.align_offset(LINE)).min(len);
+            if targets.iter().all(|target| target.wrapping_add(head).addr().is_multiple_of(LINE)) {
+                chunks::<_, 1>(targets, 0..head, &value, |target, chunk| target.write(*chunk));
+                start = chunks::<_, LANES>(targets, head..len, &value, |target, chunk| write_past_cache(target, chunk));
+                loopback::store_fence();
+            }
+        }
+        start = chunks::<_, LANES>(targets, start..len, &value, |target, chunk| target.write(*chunk));
+        start = chunks::<_, FEWER>(targets, start..len, &value, |target, chunk| target.write(*chunk));
+        chunks::<_, 1>(targets, start..len, &value, |target, chunk| target.write(*chunk));
     }
-    while start + LANES <= len {
-        let mut chunk = [MaybeUninit::<D>::uninit(); LANES];
+}
+
+/// [`each`] for as much of a range as divides by `LANES`; returns where the rest begins. The values of a chunk are all asked for before any of these is
+/// written, and are then in registers: what comes of them does not depend on whether targets are what `value` reads, so the loops vectorise.
+///
+/// # Safety
+/// As [`each`]; `write` may write to all of a chunk.
+#[inline(always)]
+unsafe fn chunks<D: Elem, const LANES: usize>(
+    targets: &[*mut D],
+    range: Range<usize>,
+    value: &impl Fn(usize) -> D,
+    write: impl Fn(*mut [MaybeUninit<D>; LANES], &[MaybeUninit<D>; LANES]),
+) -> usize {
+    let mut start = range.start;
+    while start + LANES <= range.end {
+        let mut chunk = [MaybeUninit::uninit(); LANES];
         for (lane, element) in chunk.iter_mut().enumerate() {
             element.write(value(start + lane));
         }
         for target in targets {
-            // SAFETY: the chunk ends before `len`, and the caller vouches for the targets, which are at a line if they stream.
-            unsafe {
-                let target = target.add(start).cast::<[MaybeUninit<D>; LANES]>();
-                if stream { write_past_cache(target, &chunk) } else { target.write(chunk) }
-            }
+            // SAFETY: the chunk ends within the range, which the caller vouches for.
+            write(unsafe { target.add(start) }.cast(), &chunk);
         }
         start += LANES;
     }
-    (start..len).for_each(one);
-    if stream {
-        loopback::store_fence();
-    }
+    start
 }
 
 /// Writes a value past the cache, where the processor can. Weakly ordered: a store fence must follow.
