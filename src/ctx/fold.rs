@@ -1,13 +1,15 @@
 //! Fold: combines regions of some PEs' memory element by element and writes the result to regions of some PEs' memory; and copy, its
 //! case without arithmetic. The data step of collectives.
 //!
-//! On mapped peers it works on their memory itself, a block at a time: all sources are read into a private block, which is then written to every
-//! target. The block stays in the first-level cache, so a fold of any number of sources and targets reads each source once and writes each
-//! target once; and since it is private, the loops over it vectorise whatever the regions are, in place too. Between two blocks nothing is
-//! carried over, so a target may be one of the sources: its block has been read when it is written. A region that overlaps another in part would
-//! break that, and is refused.
+//! On mapped peers it works on their memory itself, in one pass: a chunk of all sources is read and combined in registers and written to every
+//! target. Nothing is carried over from one chunk to the next, so a target may be one of the sources: its chunk has been read when it is
+//! written. A region that overlaps another in part would break that, and is refused. Where the regions lie does not matter to the loops, which the
+//! compiler vectorises for what the processor turns out to have.
 //!
-//! Regions of other hosts are fetched and sent a chunk at a time around the same loops. Knows nothing of what a kernel computes.
+//! A long result goes past the cache, unless it goes where a source was: that is in the cache already (`benches/fold.rs`: 16 MiB to two targets
+//! take half as long past the cache, in place three times as long).
+//!
+//! Regions of other hosts are fetched and sent a part at a time around the same loops. Knows nothing of what a kernel computes.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -65,8 +67,13 @@ pub trait Kernel<S: Elem, D: Elem = S>: Sync {
     fn narrow(&self, acc: Self::Acc) -> D;
 }
 
-/// Bytes of a chunk that is fetched from another host or sent there.
-const CHUNK: usize = 256 << 10;
+/// Bytes of a part that is fetched from another host or sent there at a time.
+const PART: usize = 256 << 10;
+/// Bytes of a chunk that is held in registers, and of a smaller one for what remains.
+const CHUNK: usize = 256;
+const SMALL_CHUNK: usize = 32;
+/// Bytes of partial results that are held in the first-level cache, where there are many sources.
+const PARTIAL: usize = 1 << 10;
 /// Bytes of a cache line.
 const LINE: usize = 64;
 /// Regions whose addresses have room on the stack.
@@ -267,9 +274,9 @@ fn overlap_in_part<S: Elem, D: Elem>(one: SymSlice<'_, S>, other: SymSlice<'_, D
     one != other && one.start < other.end && other.start < one.end
 }
 
-/// `len` elements in chunks.
+/// `len` elements in parts.
 fn parts<T>(len: usize) -> impl Iterator<Item = Range<usize>> {
-    let step = (CHUNK / size_of::<T>().max(1)).max(1);
+    let step = (PART / size_of::<T>().max(1)).max(1);
     (0..len).step_by(step).map(move |start| start..(start + step).min(len))
 }
 
@@ -289,62 +296,39 @@ unsafe fn fold_mapped<S: Elem, D: Elem, K: Kernel<S, D>>(
     kernel: &K,
     stream: bool,
 ) {
-    // SAFETY: the caller vouches for all of it.
-    unsafe {
-        match size_of::<D>() {
-            1 => lanes::<S, D, K, 256, 32>(sources, targets, len, kernel, stream),
-            2 => lanes::<S, D, K, 128, 16>(sources, targets, len, kernel, stream),
-            4 => lanes::<S, D, K, 64, 8>(sources, targets, len, kernel, stream),
-            8 => lanes::<S, D, K, 32, 4>(sources, targets, len, kernel, stream),
-            _ => lanes::<S, D, K, 8, 1>(sources, targets, len, kernel, stream),
-        }
-    }
-}
-
-/// [`fold_mapped`], `LANES` elements at a time, `FEWER` of those that remain, and then single ones.
-///
-/// # Safety
-/// As [`fold_mapped`].
-#[inline(always)]
-unsafe fn lanes<S: Elem, D: Elem, K: Kernel<S, D>, const LANES: usize, const FEWER: usize>(
-    sources: &[*mut S],
-    targets: &[*mut D],
-    len: usize,
-    kernel: &K,
-    stream: bool,
-) {
-    // SAFETY: the caller vouches for `len` elements, and each() asks for no other.
+    // SAFETY: the caller vouches for `len` elements, and nobody below asks for another.
     let of = |source: *mut S, i: usize| kernel.widen(unsafe { source.add(i).read() });
     let two = |left, right| kernel.combine(left, right);
     // SAFETY: the caller vouches for all of it.
     unsafe {
         match *sources {
             [] => {}
-            [a] => each::<_, LANES, FEWER>(targets, len, stream, |i| kernel.narrow(of(a, i))),
-            [a, b] => each::<_, LANES, FEWER>(targets, len, stream, |i| kernel.narrow(two(of(a, i), of(b, i)))),
-            [a, b, c] => {
-                each::<_, LANES, FEWER>(targets, len, stream, |i| {
-                    kernel.narrow(two(two(of(a, i), of(b, i)), of(c, i)))
-                });
+            [a] => each(targets, len, stream, |i| kernel.narrow(of(a, i))),
+            [a, b] => each(targets, len, stream, |i| kernel.narrow(two(of(a, i), of(b, i)))),
+            [a, b, c] => each(targets, len, stream, |i| kernel.narrow(two(two(of(a, i), of(b, i)), of(c, i)))),
+            [a, b, c, d] => {
+                each(targets, len, stream, |i| kernel.narrow(two(two(two(of(a, i), of(b, i)), of(c, i)), of(d, i))));
             }
-            [a, b, c, d] => each::<_, LANES, FEWER>(targets, len, stream, |i| {
-                kernel.narrow(two(two(two(of(a, i), of(b, i)), of(c, i)), of(d, i)))
-            }),
             [first, ref rest @ ..] => {
-                let mut chunk = [MaybeUninit::<K::Acc>::uninit(); LANES];
-                for start in (0..len).step_by(LANES) {
-                    let chunk = &mut chunk[..LANES.min(len - start)];
-                    for (lane, acc) in chunk.iter_mut().enumerate() {
+                let mut block = Block::<PARTIAL>::new();
+                let Some(block) = block.elements::<K::Acc>() else {
+                    let all = |i| rest.iter().fold(of(first, i), |acc, &source| two(acc, of(source, i)));
+                    return each(targets, len, stream, |i| kernel.narrow(all(i)));
+                };
+                let lanes = block.len();
+                for start in (0..len).step_by(lanes) {
+                    let block = &mut block[..lanes.min(len - start)];
+                    for (lane, acc) in block.iter_mut().enumerate() {
                         acc.write(of(first, start + lane));
                     }
                     for &source in rest {
-                        for (lane, acc) in chunk.iter_mut().enumerate() {
-                            // Every lane of the chunk was written above.
+                        for (lane, acc) in block.iter_mut().enumerate() {
+                            // Every lane was written above.
                             acc.write(two(acc.assume_init(), of(source, start + lane)));
                         }
                     }
                     for target in targets {
-                        for (lane, acc) in chunk.iter().enumerate() {
+                        for (lane, acc) in block.iter().enumerate() {
                             target.add(start + lane).write(kernel.narrow(acc.assume_init()));
                         }
                     }
@@ -359,75 +343,112 @@ unsafe fn lanes<S: Elem, D: Elem, K: Kernel<S, D>, const LANES: usize, const FEW
 /// # Safety
 /// Targets are valid for writes of `len` elements, aligned, and the same or apart.
 #[inline(always)]
-unsafe fn each<D: Elem, const LANES: usize, const FEWER: usize>(
-    targets: &[*mut D],
-    len: usize,
-    stream: bool,
-    value: impl Fn(usize) -> D,
-) {
+unsafe fn each<D: Elem>(targets: &[*mut D], len: usize, stream: bool, value: impl Fn(usize) -> D) {
     // SAFETY: all ranges end at `len` at most, and the caller vouches for the targets, which begin at a line where they stream.
     unsafe {
         let mut start = 0;
-        if stream && (LANES * size_of::<D>()).is_multiple_of(LINE) {
-            // Only whole lines go past the cache: targets must come to the beginning of one together.
+        // Only whole lines go past the cache: targets must come to the beginning of one together.
+        if stream && CHUNK.is_multiple_of(size_of::<D>()) {
             let head = targets.first().map_or(0, |target| target.align_offset(LINE)).min(len);
             if targets.iter().all(|target| target.wrapping_add(head).addr().is_multiple_of(LINE)) {
-                chunks::<_, 1>(targets, 0..head, &value, |target, chunk| target.write(*chunk));
-                start = chunks::<_, LANES>(targets, head..len, &value, |target, chunk| write_past_cache(target, chunk));
+                single(targets, 0..head, &value);
+                start = chunks::<_, CHUNK, true>(targets, head..len, &value);
                 loopback::store_fence();
             }
         }
-        start = chunks::<_, LANES>(targets, start..len, &value, |target, chunk| target.write(*chunk));
-        start = chunks::<_, FEWER>(targets, start..len, &value, |target, chunk| target.write(*chunk));
-        chunks::<_, 1>(targets, start..len, &value, |target, chunk| target.write(*chunk));
+        start = chunks::<_, CHUNK, false>(targets, start..len, &value);
+        start = chunks::<_, SMALL_CHUNK, false>(targets, start..len, &value);
+        single(targets, start..len, &value);
     }
 }
 
-/// [`each`] for as much of a range as divides by `LANES`; returns where the rest begins. The values of a chunk are all asked for before any of these is
-/// written, and are then in registers: what comes of them does not depend on whether targets are what `value` reads, so the loops vectorise.
+/// [`each`] for as much of a range as makes whole chunks of `BYTES`; returns where the rest begins. The values of a chunk are all asked for before
+/// any of these is written, and are then in registers: what comes of them does not depend on whether targets are what `value` reads, so the loop
+/// vectorises.
 ///
 /// # Safety
-/// As [`each`]; `write` may write to all of a chunk.
+/// As [`each`]; to stream, the targets begin at a line and `BYTES` divides into elements.
 #[inline(always)]
-unsafe fn chunks<D: Elem, const LANES: usize>(
+unsafe fn chunks<D: Elem, const BYTES: usize, const STREAM: bool>(
     targets: &[*mut D],
     range: Range<usize>,
     value: &impl Fn(usize) -> D,
-    write: impl Fn(*mut [MaybeUninit<D>; LANES], &[MaybeUninit<D>; LANES]),
 ) -> usize {
     let mut start = range.start;
-    while start + LANES <= range.end {
-        let mut chunk = [MaybeUninit::uninit(); LANES];
+    loop {
+        let mut block = Block::<BYTES>::new();
+        let Some(chunk) = block.elements::<D>().filter(|chunk| chunk.len() <= range.end - start) else { return start };
         for (lane, element) in chunk.iter_mut().enumerate() {
             element.write(value(start + lane));
         }
+        let (chunk, lanes) = (chunk.as_ptr().cast::<D>(), chunk.len());
         for target in targets {
-            // SAFETY: the chunk ends within the range, which the caller vouches for.
-            write(unsafe { target.add(start) }.cast(), &chunk);
+            // SAFETY: the chunk ends within the range, which the caller vouches for, and is private.
+            unsafe {
+                let target = target.add(start);
+                if STREAM {
+                    write_past_cache::<BYTES>(target.cast(), chunk.cast());
+                } else {
+                    target.copy_from_nonoverlapping(chunk, lanes);
+                }
+            }
         }
-        start += LANES;
+        start += lanes;
     }
-    start
 }
 
-/// Writes a value past the cache, where the processor can. Weakly ordered: a store fence must follow.
+/// [`each`] for a range, one by one.
 ///
 /// # Safety
-/// `target` is valid for writes and begins at a line; the value is whole lines.
+/// As [`each`].
 #[inline(always)]
-unsafe fn write_past_cache<T: Copy>(target: *mut T, value: &T) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
-        let source = ptr::from_ref(value).cast::<__m128i>();
-        for i in 0..size_of::<T>() / size_of::<__m128i>() {
-            // SAFETY: the piece lies in the value and in the target, which the caller vouches for.
-            unsafe { _mm_stream_si128(target.cast::<__m128i>().add(i), _mm_loadu_si128(source.add(i))) };
+unsafe fn single<D: Elem>(targets: &[*mut D], range: Range<usize>, value: &impl Fn(usize) -> D) {
+    for i in range {
+        let element = value(i);
+        for target in targets {
+            // SAFETY: the element lies in the range, which the caller vouches for.
+            unsafe { target.add(i).write(element) };
         }
     }
+}
+
+/// Writes whole lines past the cache, where the processor can. Weakly ordered: a store fence must follow.
+///
+/// # Safety
+/// Both are valid for `BYTES`, a multiple of a line, and apart; the target begins at a line.
+#[inline(always)]
+unsafe fn write_past_cache<const BYTES: usize>(target: *mut u8, source: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    for at in (0..BYTES).step_by(16) {
+        use std::arch::x86_64::{_mm_loadu_si128, _mm_stream_si128};
+        // SAFETY: the piece lies within the bytes that the caller vouches for; every x86-64 processor has the instructions.
+        unsafe { _mm_stream_si128(target.add(at).cast(), _mm_loadu_si128(source.add(at).cast())) };
+    }
     #[cfg(not(target_arch = "x86_64"))]
-    // SAFETY: the caller vouches for the target.
+    // SAFETY: the caller vouches for both sides.
     unsafe {
-        target.write(*value);
+        target.copy_from_nonoverlapping(source, BYTES);
+    }
+}
+
+/// Private memory for some elements.
+#[repr(align(64))]
+struct Block<const BYTES: usize>([MaybeUninit<u8>; BYTES]);
+
+impl<const BYTES: usize> Block<BYTES> {
+    #[inline(always)]
+    fn new() -> Self {
+        Block([MaybeUninit::uninit(); BYTES])
+    }
+
+    /// As elements of type `T`: as many as have room, if any.
+    #[inline(always)]
+    fn elements<T: Copy>(&mut self) -> Option<&mut [MaybeUninit<T>]> {
+        let len = BYTES.checked_div(size_of::<T>())?;
+        if len == 0 || align_of::<T>() > align_of::<Self>() {
+            return None;
+        }
+        // SAFETY: that many elements lie in the block, aligned; they may be uninitialised.
+        Some(unsafe { std::slice::from_raw_parts_mut(self.0.as_mut_ptr().cast(), len) })
     }
 }
