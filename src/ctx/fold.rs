@@ -1,19 +1,21 @@
 //! Fold: combines regions of some PEs' memory element by element and writes the result to regions of some PEs' memory; and copy, its
 //! case without arithmetic. The data step of collectives.
 //!
-//! On mapped peers it works on their memory itself, a block at a time: all sources are read into a private block, which is then written to every
-//! target. The block stays in the first-level cache, so a fold of any number of sources and targets reads each source once and writes each
-//! target once; and since it is private, the loops over it vectorise whatever the regions are, in place too. Between two blocks nothing is
-//! carried over, so a target may be one of the sources: its block has been read when it is written. A region that overlaps another in part would
-//! break that, and is refused.
+//! On mapped peers it works on their memory itself, in one pass: a chunk of all sources is read and combined in registers and written to every
+//! target. Nothing is carried over from one chunk to the next, so a target may be one of the sources: its chunk has been read when it is
+//! written. A region that overlaps another in part would break that, and is refused. Where the regions lie does not matter to the loops, which the
+//! compiler vectorises for what the processor turns out to have.
 //!
-//! Regions of other hosts are fetched and sent a chunk at a time around the same loops. Knows nothing of what a kernel computes.
+//! A long result goes past the cache, unless it goes where a source was: that is in the cache already (`benches/fold.rs`: 16 MiB to two targets
+//! take half as long past the cache, in place three times as long).
+//!
+//! Regions of other hosts are fetched and sent a part at a time around the same loops. Knows nothing of what a kernel computes.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
+use std::ptr;
 
 use multiversion::multiversion;
-use smallvec::SmallVec;
 
 use crate::ctx::{Ctx, Sharing};
 use crate::elem::Elem;
@@ -65,11 +67,15 @@ pub trait Kernel<S: Elem, D: Elem = S>: Sync {
     fn narrow(&self, acc: Self::Acc) -> D;
 }
 
-/// Bytes of a private block: with the sources' and targets' parts of the same size it fits the first-level cache of any processor, and it is
-/// long enough for the loop around it not to count.
-const BLOCK: usize = 4 << 10;
-/// Bytes of a chunk that is fetched from another host or sent there.
-const CHUNK: usize = 256 << 10;
+/// Bytes of a part that is fetched from another host or sent there at a time.
+const PART: usize = 256 << 10;
+/// Bytes of a chunk that is held in registers, and of a smaller one for what remains.
+const CHUNK: usize = 256;
+const SMALL_CHUNK: usize = 32;
+/// Bytes of partial results that are held in the first-level cache, where there are many sources.
+const PARTIAL: usize = 1 << 10;
+/// Bytes of a cache line.
+const LINE: usize = 64;
 /// Regions whose addresses have room on the stack.
 const FEW: usize = 16;
 
@@ -93,16 +99,15 @@ impl<X: Sharing> Ctx<'_, X> {
         kernel: &K,
     ) -> Result<()> {
         let len = self.check(from, into)?;
-        let sources = from.iter().map(|region| self.mapped(region)).collect::<Option<SmallVec<[*mut S; FEW]>>>();
-        let targets = into.iter().map(|region| self.mapped(region)).collect::<Option<SmallVec<[*mut D; FEW]>>>();
-        let stream_from = self.stream_from(len * size_of::<D>());
-        match (sources, targets) {
+        let (mut sources, mut targets) = ([ptr::null_mut(); FEW], [ptr::null_mut(); FEW]);
+        match (self.all_mapped(from, &mut sources), self.all_mapped(into, &mut targets)) {
             (Some(sources), Some(targets)) => {
-                // SAFETY: check() found all regions to have `len` elements, the same or apart; handles lie in their segments, aligned.
-                unsafe { fold_mapped(&sources, &targets, len, kernel, stream_from) };
+                let stream = self.streams(len, sources, targets);
+                // SAFETY: check() found all regions to have `len` elements, the same or apart, and a source; handles lie in their segments, aligned.
+                unsafe { fold_mapped(sources, targets, len, kernel, stream) };
                 Ok(())
             }
-            _ => self.fold_remote(from, into, len, kernel, stream_from),
+            _ => self.fold_in_parts(from, into, len, kernel),
         }
     }
 
@@ -130,7 +135,8 @@ impl<X: Sharing> Ctx<'_, X> {
             }
             _ => {}
         }
-        let stream_from = self.stream_from(bytes);
+        // All pieces of a long copy go past the cache, or none.
+        let stream_from = if bytes < self.link().stream_from() { usize::MAX } else { 0 };
         let mut fetched = Vec::new();
         for part in parts::<T>(len) {
             let source = match source {
@@ -190,10 +196,21 @@ impl<X: Sharing> Ctx<'_, X> {
         }
     }
 
-    /// From which size the pieces of a transfer of `bytes` go past the cache: all or none of them.
+    /// Where all of the regions lie in this process, if they do and are few.
     #[inline(always)]
-    fn stream_from(&self, bytes: usize) -> usize {
-        if bytes < self.link().stream_from() { usize::MAX } else { 0 }
+    fn all_mapped<'a, T: Elem>(&self, regions: &[Region<'_, T>], room: &'a mut [*mut T; FEW]) -> Option<&'a [*mut T]> {
+        let room = room.get_mut(..regions.len())?;
+        for (address, region) in room.iter_mut().zip(regions) {
+            *address = self.mapped(region)?;
+        }
+        Some(room)
+    }
+
+    /// Whether the result of a fold goes past the cache: where it is long, and the targets are not there already, having been sources.
+    #[inline(always)]
+    fn streams<S, D>(&self, len: usize, sources: &[*mut S], targets: &[*mut D]) -> bool {
+        len * size_of::<D>() >= self.link().stream_from()
+            && !targets.iter().any(|target| sources.iter().any(|source| target.addr() == source.addr()))
     }
 
     /// Fetches a part of a region, into `buffer`.
@@ -203,18 +220,17 @@ impl<X: Sharing> Ctx<'_, X> {
         Ok(buffer.as_mut_ptr())
     }
 
-    /// A fold of which some regions are not mapped here.
+    /// A fold of which some regions are not mapped here, or of very many.
     #[cold]
-    fn fold_remote<S: Elem, D: Elem, K: Kernel<S, D>>(
+    fn fold_in_parts<S: Elem, D: Elem, K: Kernel<S, D>>(
         &self,
         from: &[Region<'_, S>],
         into: &[Region<'_, D>],
         len: usize,
         kernel: &K,
-        stream_from: usize,
     ) -> Result<()> {
         let mut fetched = vec![Vec::new(); from.len()];
-        let mut result = vec![D::zeroed(); parts::<(S, D)>(len).map(|part| part.len()).max().unwrap_or(0)];
+        let mut result = Vec::new();
         for part in parts::<(S, D)>(len) {
             let mut sources = Vec::with_capacity(from.len());
             for (region, buffer) in from.iter().zip(&mut fetched) {
@@ -227,11 +243,14 @@ impl<X: Sharing> Ctx<'_, X> {
             let mapped = into.iter().filter_map(|region| self.mapped(region));
             // SAFETY: the part lies in the region.
             let mut targets: Vec<*mut D> = mapped.map(|target| unsafe { target.add(part.start) }).collect();
-            targets.push(result.as_mut_ptr());
-            // SAFETY: as for fold(); what was fetched, and the result, are private and have at least the part's length.
-            unsafe { fold_mapped(&sources, &targets, part.len(), kernel, stream_from) };
+            if targets.len() < into.len() {
+                result.resize(part.len(), D::zeroed());
+                targets.push(result.as_mut_ptr());
+            }
+            // SAFETY: as in fold(); what was fetched, and the result, are private and have the part's length.
+            unsafe { fold_mapped(&sources, &targets, part.len(), kernel, false) };
             for (target, pe) in into.iter().filter(|region| self.mapped(region).is_none()) {
-                self.put(target.slice(part.clone())?, &result[..part.len()], *pe)?;
+                self.put(target.slice(part.clone())?, &result, *pe)?;
             }
         }
         Ok(())
@@ -255,13 +274,13 @@ fn overlap_in_part<S: Elem, D: Elem>(one: SymSlice<'_, S>, other: SymSlice<'_, D
     one != other && one.start < other.end && other.start < one.end
 }
 
-/// `len` elements in chunks.
+/// `len` elements in parts.
 fn parts<T>(len: usize) -> impl Iterator<Item = Range<usize>> {
-    let step = (CHUNK / size_of::<T>().max(1)).max(1);
+    let step = (PART / size_of::<T>().max(1)).max(1);
     (0..len).step_by(step).map(move |start| start..(start + step).min(len))
 }
 
-/// The fold of `len` elements in this process's memory.
+/// The fold of `len` elements in this process's memory, compiled for what the processor has.
 ///
 /// # Safety
 /// There is a source. Sources are valid for reads of `len` elements, targets for writes, all aligned; a target is the same as another region, or
@@ -275,76 +294,161 @@ unsafe fn fold_mapped<S: Elem, D: Elem, K: Kernel<S, D>>(
     targets: &[*mut D],
     len: usize,
     kernel: &K,
-    stream_from: usize,
+    stream: bool,
 ) {
-    let (mut block, mut partial) = (Block::new(), Block::new());
-    let (block, partial) = (block.of::<D>(), partial.of::<K::Acc>());
-    let step = block.len().min(partial.len());
-    for start in (0..len).step_by(step) {
-        let block = &mut block[..step.min(len - start)];
-        // SAFETY: the caller vouches for `len` elements; a block ends at `len`.
-        let element = |source: *mut S, i: usize| kernel.widen(unsafe { source.add(start + i).read() });
+    // SAFETY: the caller vouches for `len` elements, and nobody below asks for another.
+    let of = |source: *mut S, i: usize| kernel.widen(unsafe { source.add(i).read() });
+    let two = |left, right| kernel.combine(left, right);
+    // SAFETY: the caller vouches for all of it.
+    unsafe {
         match *sources {
-            [a] => fill(block, |i| kernel.narrow(element(a, i))),
-            [a, b] => fill(block, |i| kernel.narrow(kernel.combine(element(a, i), element(b, i)))),
-            [a, b, c] => fill(block, |i| {
-                kernel.narrow(kernel.combine(kernel.combine(element(a, i), element(b, i)), element(c, i)))
-            }),
-            [a, b, c, d] => fill(block, |i| {
-                let three = kernel.combine(kernel.combine(element(a, i), element(b, i)), element(c, i));
-                kernel.narrow(kernel.combine(three, element(d, i)))
-            }),
-            [a, b, c, ref middle @ .., last] => {
-                let partial = &mut partial[..block.len()];
-                fill(partial, |i| kernel.combine(kernel.combine(element(a, i), element(b, i)), element(c, i)));
-                for &source in middle {
-                    for (i, acc) in partial.iter_mut().enumerate() {
-                        // SAFETY: the whole part was filled above.
-                        acc.write(kernel.combine(unsafe { acc.assume_init() }, element(source, i)));
+            [] => {}
+            [a] => each(targets, len, stream, |i| kernel.narrow(of(a, i))),
+            [a, b] => each(targets, len, stream, |i| kernel.narrow(two(of(a, i), of(b, i)))),
+            [a, b, c] => each(targets, len, stream, |i| kernel.narrow(two(two(of(a, i), of(b, i)), of(c, i)))),
+            [a, b, c, d] => {
+                each(targets, len, stream, |i| kernel.narrow(two(two(two(of(a, i), of(b, i)), of(c, i)), of(d, i))));
+            }
+            [first, ref rest @ ..] => {
+                let mut block = Block::<PARTIAL>::new();
+                let Some(block) = block.elements::<K::Acc>() else {
+                    let all = |i| rest.iter().fold(of(first, i), |acc, &source| two(acc, of(source, i)));
+                    return each(targets, len, stream, |i| kernel.narrow(all(i)));
+                };
+                let lanes = block.len();
+                for start in (0..len).step_by(lanes) {
+                    let block = &mut block[..lanes.min(len - start)];
+                    for (lane, acc) in block.iter_mut().enumerate() {
+                        acc.write(of(first, start + lane));
+                    }
+                    for &source in rest {
+                        for (lane, acc) in block.iter_mut().enumerate() {
+                            // Every lane was written above.
+                            acc.write(two(acc.assume_init(), of(source, start + lane)));
+                        }
+                    }
+                    for target in targets {
+                        for (lane, acc) in block.iter().enumerate() {
+                            target.add(start + lane).write(kernel.narrow(acc.assume_init()));
+                        }
                     }
                 }
-                let partial = &*partial;
-                // SAFETY: as above.
-                fill(block, |i| kernel.narrow(kernel.combine(unsafe { partial[i].assume_init() }, element(last, i))));
             }
-            [] => return,
-        }
-        for target in targets {
-            // SAFETY: the caller vouches for the target; the block is private.
-            unsafe { loopback::copy(target.add(start).cast(), block.as_ptr().cast(), size_of_val(block), stream_from) };
         }
     }
 }
 
-/// Writes every element of a block.
+/// Writes `value(i)` to element `i` of every target, for all `len` of them.
+///
+/// # Safety
+/// Targets are valid for writes of `len` elements, aligned, and the same or apart.
 #[inline(always)]
-fn fill<T: Copy>(block: &mut [MaybeUninit<T>], value: impl Fn(usize) -> T) {
-    for (i, element) in block.iter_mut().enumerate() {
-        element.write(value(i));
+unsafe fn each<D: Elem>(targets: &[*mut D], len: usize, stream: bool, value: impl Fn(usize) -> D) {
+    // SAFETY: all ranges end at `len` at most, and the caller vouches for the targets, which begin at a line where they stream.
+    unsafe {
+        let mut start = 0;
+        // Only whole lines go past the cache: targets must come to the beginning of one together.
+        if stream && CHUNK.is_multiple_of(size_of::<D>()) {
+            let head = targets.first().map_or(0, |target| target.align_offset(LINE)).min(len);
+            if targets.iter().all(|target| target.wrapping_add(head).addr().is_multiple_of(LINE)) {
+                single(targets, 0..head, &value);
+                start = chunks::<_, CHUNK, true>(targets, head..len, &value);
+                loopback::store_fence();
+            }
+        }
+        start = chunks::<_, CHUNK, false>(targets, start..len, &value);
+        start = chunks::<_, SMALL_CHUNK, false>(targets, start..len, &value);
+        single(targets, start..len, &value);
+    }
+}
+
+/// [`each`] for as much of a range as makes whole chunks of `BYTES`; returns where the rest begins. The values of a chunk are all asked for before
+/// any of these is written, and are then in registers: what comes of them does not depend on whether targets are what `value` reads, so the loop
+/// vectorises.
+///
+/// # Safety
+/// As [`each`]; to stream, the targets begin at a line and `BYTES` divides into elements.
+#[inline(always)]
+unsafe fn chunks<D: Elem, const BYTES: usize, const STREAM: bool>(
+    targets: &[*mut D],
+    range: Range<usize>,
+    value: &impl Fn(usize) -> D,
+) -> usize {
+    let mut start = range.start;
+    loop {
+        let mut block = Block::<BYTES>::new();
+        let Some(chunk) = block.elements::<D>().filter(|chunk| chunk.len() <= range.end - start) else { return start };
+        for (lane, element) in chunk.iter_mut().enumerate() {
+            element.write(value(start + lane));
+        }
+        let (chunk, lanes) = (chunk.as_ptr().cast::<D>(), chunk.len());
+        for target in targets {
+            // SAFETY: the chunk ends within the range, which the caller vouches for, and is private.
+            unsafe {
+                let target = target.add(start);
+                if STREAM {
+                    write_past_cache::<BYTES>(target.cast(), chunk.cast());
+                } else {
+                    target.copy_from_nonoverlapping(chunk, lanes);
+                }
+            }
+        }
+        start += lanes;
+    }
+}
+
+/// [`each`] for a range, one by one.
+///
+/// # Safety
+/// As [`each`].
+#[inline(always)]
+unsafe fn single<D: Elem>(targets: &[*mut D], range: Range<usize>, value: &impl Fn(usize) -> D) {
+    for i in range {
+        let element = value(i);
+        for target in targets {
+            // SAFETY: the element lies in the range, which the caller vouches for.
+            unsafe { target.add(i).write(element) };
+        }
+    }
+}
+
+/// Writes whole lines past the cache, where the processor can. Weakly ordered: a store fence must follow.
+///
+/// # Safety
+/// Both are valid for `BYTES`, a multiple of a line, and apart; the target begins at a line.
+#[inline(always)]
+unsafe fn write_past_cache<const BYTES: usize>(target: *mut u8, source: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    for at in (0..BYTES).step_by(16) {
+        use std::arch::x86_64::{_mm_loadu_si128, _mm_stream_si128};
+        // SAFETY: the piece lies within the bytes that the caller vouches for; every x86-64 processor has the instructions.
+        unsafe { _mm_stream_si128(target.add(at).cast(), _mm_loadu_si128(source.add(at).cast())) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    // SAFETY: the caller vouches for both sides.
+    unsafe {
+        target.copy_from_nonoverlapping(source, BYTES);
     }
 }
 
 /// Private memory for some elements.
 #[repr(align(64))]
-struct Block([MaybeUninit<u8>; BLOCK]);
+struct Block<const BYTES: usize>([MaybeUninit<u8>; BYTES]);
 
-impl Block {
+impl<const BYTES: usize> Block<BYTES> {
     #[inline(always)]
     fn new() -> Self {
-        Block([MaybeUninit::uninit(); BLOCK])
+        Block([MaybeUninit::uninit(); BYTES])
     }
 
-    /// As elements of type `T`, at least one.
+    /// As elements of type `T`: as many as have room, if any.
     #[inline(always)]
-    fn of<T: Copy>(&mut self) -> &mut [MaybeUninit<T>] {
-        const {
-            assert!(
-                size_of::<T>() <= BLOCK && align_of::<T>() <= align_of::<Block>(),
-                "an element of a fold is too large"
-            );
+    fn elements<T: Copy>(&mut self) -> Option<&mut [MaybeUninit<T>]> {
+        let len = BYTES.checked_div(size_of::<T>())?;
+        if len == 0 || align_of::<T>() > align_of::<Self>() {
+            return None;
         }
-        let len = BLOCK.checked_div(size_of::<T>()).unwrap_or(BLOCK);
         // SAFETY: that many elements lie in the block, aligned; they may be uninitialised.
-        unsafe { std::slice::from_raw_parts_mut(self.0.as_mut_ptr().cast(), len) }
+        Some(unsafe { std::slice::from_raw_parts_mut(self.0.as_mut_ptr().cast(), len) })
     }
 }

@@ -117,6 +117,16 @@ unsafe fn stream_avx512(target: *mut u8, source: *const u8, bytes: usize) {
     _mm_sfence();
 }
 
+/// Orders stores past the cache before all later ones.
+#[inline(always)]
+pub(crate) fn store_fence() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every x86-64 processor has the instruction.
+    unsafe {
+        std::arch::x86_64::_mm_sfence();
+    }
+}
+
 /// Runs an atomic operation on a word and returns what it held.
 ///
 /// # Safety
