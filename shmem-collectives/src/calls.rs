@@ -91,11 +91,7 @@ impl Coll<'_> {
         let n_pes = self.team().n_pes();
         match what.root() {
             Some(pe) if pe >= n_pes => Err(ErrorKind::NoSuchPe { pe, n_pes }.into()),
-            _ => {
-                let path = type_name::<T>();
-                let elem = path.rsplit("::").next().unwrap_or(path);
-                Ok(Call { what, len: len?, elem, op })
-            }
+            _ => Ok(Call { what, len: len?, elem: type_name::<T>(), op }),
         }
     }
 }
