@@ -33,6 +33,8 @@ struct State<'t> {
     lane: Lane<'t>,
     calls: u64,
     plans: HashMap<(Problem, Algorithm), Rc<Plan>>,
+    /// The last one used: programs repeat themselves.
+    latest: Option<(Problem, Algorithm, Rc<Plan>)>,
     /// Started and not done, in order.
     queue: VecDeque<(u64, Box<dyn Task<'t> + 't>)>,
     /// What started calls ended with, until it is asked for.
@@ -88,6 +90,7 @@ impl<'t> Coll<'t> {
                 lane: Lane::new(team, flags),
                 calls: 0,
                 plans: HashMap::new(),
+                latest: None,
                 queue: VecDeque::new(),
                 ended: HashMap::new(),
             }),
@@ -176,9 +179,7 @@ impl<'t> Coll<'t> {
         let need = Need { slots: slots.len(), work: work.len(), size: size_of::<T>(), complete };
         let (algorithm, chunk) = self.selection.choose(call.what, n, call.len, in_place, need);
         let problem = Problem { what: call.what, n, len: call.len, chunk, in_place };
-        let me = self.team.me();
-        let plan =
-            Rc::clone(state.plans.entry((problem, algorithm)).or_insert_with(|| Rc::new(algorithm.plan(&problem, me))));
+        let plan = state.plan(problem, algorithm, self.team.me());
         let numbered = Numbered { number, call, in_place };
         let run = Run::new(problem, plan, Buffers { src, dst, work, slots }, numbered.digest());
         Ok((numbered, run))
@@ -202,6 +203,20 @@ impl<'t> Coll<'t> {
 }
 
 impl<'t> State<'t> {
+    /// This PE's plan, made once.
+    fn plan(&mut self, problem: Problem, algorithm: Algorithm, me: usize) -> Rc<Plan> {
+        match &self.latest {
+            Some((latest, by, plan)) if *latest == problem && *by == algorithm => Rc::clone(plan),
+            _ => {
+                let plan =
+                    self.plans.entry((problem, algorithm)).or_insert_with(|| algorithm.plan(&problem, me).into());
+                let plan = Rc::clone(plan);
+                self.latest = Some((problem, algorithm, Rc::clone(&plan)));
+                plan
+            }
+        }
+    }
+
     /// Gets started collectives on, in their order: to the end of all if it may block.
     fn advance_all(&mut self, block: bool) {
         while let Some((number, task)) = self.queue.front_mut() {
@@ -291,6 +306,7 @@ impl Numbered {
 impl fmt::Display for Numbered {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Call { what, len, elem, op } = self.call;
+        let elem = elem.rsplit("::").next().unwrap_or(elem);
         write!(f, "{what} #{} ({elem} × {len}", self.number)?;
         if !op.is_empty() {
             write!(f, ", {op}")?;

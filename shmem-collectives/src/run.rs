@@ -5,6 +5,8 @@
 
 use std::rc::Rc;
 
+use smallvec::SmallVec;
+
 use shmem::{Ctx, Elem, Kernel, Meeting, Result, Shared, SigRef, SymSlice, Team};
 
 use crate::plan::{At, Buf, Plan, Problem, Step};
@@ -72,14 +74,12 @@ pub(crate) struct Run<'b, T> {
     buffers: Buffers<'b, T>,
     digest: u64,
     meeting: Option<Meeting>,
-    from: Vec<(SymSlice<'b, T>, usize)>,
-    into: Vec<(SymSlice<'b, T>, usize)>,
 }
 
 impl<'b, T: Elem> Run<'b, T> {
     /// The run of `plan`, whose first meeting carries `digest`.
     pub(crate) fn new(problem: Problem, plan: Rc<Plan>, buffers: Buffers<'b, T>, digest: u64) -> Self {
-        Run { problem, plan, next: 0, buffers, digest, meeting: None, from: Vec::new(), into: Vec::new() }
+        Run { problem, plan, next: 0, buffers, digest, meeting: None }
     }
 
     /// Gets as far as is possible without waiting, or to the end if it may block: true when the plan is done. `call` is for reports.
@@ -118,24 +118,17 @@ impl<'b, T: Elem> Run<'b, T> {
         Ok(true)
     }
 
-    fn fold<K: Kernel<T>>(&mut self, lane: &Lane<'_>, kernel: &K, from: &[At], into: &[At]) -> Result<()> {
-        let mut sources = std::mem::take(&mut self.from);
-        let mut targets = std::mem::take(&mut self.into);
-        sources.clear();
-        targets.clear();
-        for (places, regions) in [(&mut sources, from), (&mut targets, into)] {
-            for at in regions {
-                places.push((self.resolve(at)?, at.pe));
-            }
-        }
+    fn fold<K: Kernel<T>>(&self, lane: &Lane<'_>, kernel: &K, from: &[At], into: &[At]) -> Result<()> {
+        type Places<'b, T> = SmallVec<[(SymSlice<'b, T>, usize); 8]>;
+        let place = |at: &At| Ok((self.resolve(at)?, at.pe));
+        let sources = from.iter().map(place).collect::<Result<Places<'b, T>>>()?;
+        let targets = into.iter().map(place).collect::<Result<Places<'b, T>>>()?;
         // What is combined of one PE's source alone goes through the kernel, too: it may scale. A plan moves everything else.
         let alone = self.problem.n == 1 && self.problem.what.reduces();
-        let result = match sources.as_slice() {
+        match sources.as_slice() {
             [source] if !alone => lane.ctx.copy(*source, &targets),
             _ => lane.ctx.fold(&sources, &targets, kernel),
-        };
-        (self.from, self.into) = (sources, targets);
-        result
+        }
     }
 
     fn resolve(&self, at: &At) -> Result<SymSlice<'b, T>> {
