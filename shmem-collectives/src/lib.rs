@@ -2,5 +2,6 @@
 #![forbid(unsafe_code)]
 
 pub mod check;
+pub mod op;
 pub mod plan;
 pub mod plans;
