@@ -1,5 +1,6 @@
 //! Fold and copy against a serial model: every number of sources and targets, in place, over mapped memory, past the cache and over the network that
 //! delays and reorders; with canaries around every region.
+#![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -303,62 +303,62 @@ unsafe fn fold_mapped<S: Elem, D: Elem, K: Kernel<S, D>>(
     unsafe {
         match *sources {
             [] => {}
-            [a] => each(targets, len, stream, |i| kernel.narrow(of(a, i))),
-            [a, b] => each(targets, len, stream, |i| kernel.narrow(two(of(a, i), of(b, i)))),
-            [a, b, c] => each(targets, len, stream, |i| kernel.narrow(two(two(of(a, i), of(b, i)), of(c, i)))),
+            [a] => each(targets, 0..len, stream, |i| kernel.narrow(of(a, i))),
+            [a, b] => each(targets, 0..len, stream, |i| kernel.narrow(two(of(a, i), of(b, i)))),
+            [a, b, c] => each(targets, 0..len, stream, |i| kernel.narrow(two(two(of(a, i), of(b, i)), of(c, i)))),
             [a, b, c, d] => {
-                each(targets, len, stream, |i| kernel.narrow(two(two(two(of(a, i), of(b, i)), of(c, i)), of(d, i))));
+                each(targets, 0..len, stream, |i| kernel.narrow(two(two(two(of(a, i), of(b, i)), of(c, i)), of(d, i))));
             }
-            [first, ref rest @ ..] => {
-                let mut block = Block::<PARTIAL>::new();
-                let Some(block) = block.elements::<K::Acc>() else {
-                    let all = |i| rest.iter().fold(of(first, i), |acc, &source| two(acc, of(source, i)));
-                    return each(targets, len, stream, |i| kernel.narrow(all(i)));
-                };
-                let lanes = block.len();
-                for start in (0..len).step_by(lanes) {
-                    let block = &mut block[..lanes.min(len - start)];
-                    for (lane, acc) in block.iter_mut().enumerate() {
-                        acc.write(of(first, start + lane));
-                    }
-                    for &source in rest {
+            [first, ref rest @ ..] => match Block::<PARTIAL>::new().elements::<K::Acc>() {
+                Some(block) => {
+                    for start in (0..len).step_by(block.len()) {
+                        let lanes = block.len().min(len - start);
+                        let block = &mut block[..lanes];
                         for (lane, acc) in block.iter_mut().enumerate() {
-                            // Every lane was written above.
-                            acc.write(two(acc.assume_init(), of(source, start + lane)));
+                            acc.write(of(first, start + lane));
                         }
-                    }
-                    for target in targets {
-                        for (lane, acc) in block.iter().enumerate() {
-                            target.add(start + lane).write(kernel.narrow(acc.assume_init()));
+                        for &source in rest {
+                            for (lane, acc) in block.iter_mut().enumerate() {
+                                // Every lane was written above.
+                                acc.write(two(acc.assume_init(), of(source, start + lane)));
+                            }
                         }
+                        let acc = |i: usize| block[i - start].assume_init();
+                        each(targets, start..start + lanes, stream, |i| kernel.narrow(acc(i)));
                     }
                 }
-            }
+                None => {
+                    let all = |i| rest.iter().fold(of(first, i), |acc, &source| two(acc, of(source, i)));
+                    each(targets, 0..len, stream, |i| kernel.narrow(all(i)));
+                }
+            },
         }
+    }
+    if stream {
+        loopback::store_fence();
     }
 }
 
-/// Writes `value(i)` to element `i` of every target, for all `len` of them.
+/// Writes `value(i)` to element `i` of every target, for all of a range. If it streams, a store fence must follow.
 ///
 /// # Safety
-/// Targets are valid for writes of `len` elements, aligned, and the same or apart.
+/// Targets are valid for writes up to the range's end, aligned, and the same or apart.
 #[inline(always)]
-unsafe fn each<D: Elem>(targets: &[*mut D], len: usize, stream: bool, value: impl Fn(usize) -> D) {
-    // SAFETY: all ranges end at `len` at most, and the caller vouches for the targets, which begin at a line where they stream.
+unsafe fn each<D: Elem>(targets: &[*mut D], mut range: Range<usize>, stream: bool, value: impl Fn(usize) -> D) {
+    // SAFETY: the caller vouches for the targets, which begin at a line where they stream.
     unsafe {
-        let mut start = 0;
         // Only whole lines go past the cache: targets must come to the beginning of one together.
         if stream && CHUNK.is_multiple_of(size_of::<D>()) {
-            let head = targets.first().map_or(0, |target| target.align_offset(LINE)).min(len);
-            if targets.iter().all(|target| target.wrapping_add(head).addr().is_multiple_of(LINE)) {
-                single(targets, 0..head, &value);
-                start = chunks::<_, CHUNK, true>(targets, head..len, &value);
-                loopback::store_fence();
+            let head = targets.first().map_or(0, |target| target.wrapping_add(range.start).align_offset(LINE));
+            let lines = range.start + head.min(range.len());
+            if targets.iter().all(|target| target.wrapping_add(lines).addr().is_multiple_of(LINE)) {
+                single(targets, range.start..lines, &value);
+                range.start = chunks::<_, CHUNK, true>(targets, lines..range.end, &value);
             }
         }
-        start = chunks::<_, CHUNK, false>(targets, start..len, &value);
-        start = chunks::<_, SMALL_CHUNK, false>(targets, start..len, &value);
-        single(targets, start..len, &value);
+        range.start = chunks::<_, CHUNK, false>(targets, range.clone(), &value);
+        range.start = chunks::<_, SMALL_CHUNK, false>(targets, range.clone(), &value);
+        single(targets, range, &value);
     }
 }
 
