@@ -2,5 +2,6 @@
 #![forbid(unsafe_code)]
 
 pub mod check;
+mod layout;
 pub mod plan;
 pub mod plans;

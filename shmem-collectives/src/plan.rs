@@ -6,10 +6,12 @@
 //! - [`Step::Wait`] waits for the next such word of a PE: the k-th wait for a PE pairs with the k-th signal of that PE to this one.
 //!
 //! A plan is pure data, made by a pure function of the [`Problem`] and the PE's number. The same plan is run ([`run`](crate::run)), proved
-//! ([`check`](crate::check)) and timed ([`model`](crate::model)); whatever holds in one holds in the others.
+//! ([`check`](crate::check)) and timed; whatever holds in one holds in the others.
 
 use std::fmt;
 use std::ops::Range;
+
+pub use crate::layout::{Blocks, Exchange, Hosts, Lane, Uneven};
 
 /// Which memory of a PE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -18,8 +20,11 @@ pub enum Buf {
     Src,
     /// The caller's target.
     Dst,
-    /// The collective's own memory, which the next collective uses again.
+    /// The collective's own memory, which the next collective uses again: not to be touched before its owner has entered.
     Work,
+    /// Memory for plans that begin without asking: there are two such areas, taken in turn by the calls whose algorithm uses them (and by those calls
+    /// alone). Such a plan must make every PE leave after all have entered, so that nobody is in the last call but one any more when somebody begins.
+    Slot,
 }
 
 /// A region of a PE's memory, in elements.
@@ -39,6 +44,11 @@ impl At {
     /// Elements `range` of `buf` on `pe`.
     pub fn new(pe: usize, buf: Buf, range: Range<usize>) -> Self {
         At { pe, buf, start: range.start, len: range.len() }
+    }
+
+    /// A part of it: elements `range` of its own.
+    pub fn piece(&self, range: Range<usize>) -> Self {
+        At { start: self.start + range.start, len: range.len(), ..*self }
     }
 
     /// The elements.
@@ -167,45 +177,14 @@ impl Problem {
 
     /// A range in pieces of at most `chunk` elements; none for an empty range.
     pub fn pieces(&self, range: Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
-        let chunk = self.chunk.max(1);
-        (range.start..range.end).step_by(chunk).map(move |start| start..(start + chunk).min(range.end))
+        pieces(range, self.chunk)
     }
 }
 
-/// Shorthand for writing plans.
-pub(crate) mod write {
-    use super::*;
-
-    /// One source to one target.
-    pub(crate) fn copy(from: At, into: At) -> Step {
-        Step::Fold { from: [from].into(), into: [into].into() }
-    }
-
-    /// Some sources to some targets.
-    pub(crate) fn fold(from: impl IntoIterator<Item = At>, into: impl IntoIterator<Item = At>) -> Step {
-        Step::Fold { from: from.into_iter().collect(), into: into.into_iter().collect() }
-    }
-
-    /// Tells a PE.
-    pub(crate) fn signal(to: usize) -> Step {
-        Step::Signal { to }
-    }
-
-    /// Waits for a PE.
-    pub(crate) fn hear(from: usize) -> Step {
-        Step::Wait { from }
-    }
-
-    /// Everybody but `me`, beginning with the next one: so that not all turn to the same PE at once.
-    pub(crate) fn others(n: usize, me: usize) -> impl Iterator<Item = usize> + Clone {
-        (1..n).map(move |distance| (me + distance) % n)
-    }
-
-    /// Tells all others, then waits for all of them.
-    pub(crate) fn meet(plan: &mut Plan, n: usize, me: usize) {
-        plan.extend(others(n, me).map(signal));
-        plan.extend(others(n, me).map(hear));
-    }
+/// A range in pieces of at most `chunk` elements; none for an empty range.
+pub(crate) fn pieces(range: Range<usize>, chunk: usize) -> impl Iterator<Item = Range<usize>> + Clone + use<> {
+    let chunk = chunk.max(1);
+    (range.start..range.end).step_by(chunk).map(move |start| start..(start + chunk).min(range.end))
 }
 
 #[cfg(test)]

@@ -4,117 +4,113 @@
 //! stripes: PE i combines stripe i of all sources, in PE order, and writes it to all targets; since only PE i touches stripe i, this is safe in
 //! place. 2(n-1) waits a PE; of an all-reduce of m elements each PE reads (n-1)m/n and writes as many.
 
-use crate::plan::write::{copy, fold, hear, meet, others, signal};
-use crate::plan::{At, Buf, Collective, Plan, Problem, Step};
+use super::writer::{Writer, block, dst, src, work};
+use crate::plan::{Blocks, Collective, Exchange, Plan, Problem, Uneven};
 
 /// The plan of PE `me`.
 pub fn plan(problem: &Problem, me: usize) -> Plan {
-    let (n, len) = (problem.n, problem.len);
-    let block = |i: usize| i * len..(i + 1) * len;
-    let src = |pe: usize, range: std::ops::Range<usize>| At::new(pe, Buf::Src, range);
-    let dst = |pe: usize, range: std::ops::Range<usize>| At::new(pe, Buf::Dst, range);
-    let mut plan = Plan::new();
+    let Problem { n, len, .. } = *problem;
+    let mut w = Writer::new(n, me, problem.chunk);
+    let stripe = Problem::part(len, n, me);
     match problem.what {
         Collective::AllReduce => {
-            meet(&mut plan, n, me);
-            for piece in problem.pieces(Problem::part(len, n, me)) {
-                plan.push(fold((0..n).map(|pe| src(pe, piece.clone())), (0..n).map(|pe| dst(pe, piece.clone()))));
-            }
-            meet(&mut plan, n, me);
+            w.meet();
+            w.fold((0..n).map(|pe| src(pe, stripe.clone())), (0..n).map(|pe| dst(pe, stripe.clone())));
+            w.meet();
         }
         Collective::Reduce { root } => {
-            meet(&mut plan, n, me);
-            for piece in problem.pieces(Problem::part(len, n, me)) {
-                plan.push(fold((0..n).map(|pe| src(pe, piece.clone())), [dst(root, piece.clone())]));
-            }
-            meet(&mut plan, n, me);
+            w.meet();
+            w.fold((0..n).map(|pe| src(pe, stripe.clone())), [dst(root, stripe.clone())]);
+            w.meet();
         }
-        Collective::ReduceScatter => {
-            meet(&mut plan, n, me);
-            for piece in problem.pieces(0..len) {
-                let theirs = me * len + piece.start..me * len + piece.end;
-                plan.push(fold((0..n).map(|pe| src(pe, theirs.clone())), [dst(me, piece)]));
-            }
-            meet(&mut plan, n, me);
-        }
-        Collective::AllGather => {
-            meet(&mut plan, n, me);
-            if len > 0 {
-                plan.push(fold([src(me, 0..len)], (0..n).map(|distance| dst((me + distance) % n, block(me)))));
-            }
-            meet(&mut plan, n, me);
-        }
-        Collective::Gather { root } => {
-            to_root(&mut plan, problem, me, root, |plan| plan.push(copy(src(me, 0..len), dst(root, block(me)))));
-        }
+        Collective::ReduceScatter => reduce_scatter(&mut w, &Blocks::equal(n, len)),
+        Collective::AllGather => all_gather(&mut w, &Blocks::equal(n, len), problem.in_place),
+        Collective::Gather { root } => with_root(&mut w, root, |w| w.copy(src(me, 0..len), dst(root, block(me, len)))),
         Collective::Scatter { root } => {
-            from_root(&mut plan, problem, me, root, |plan| plan.push(copy(src(root, block(me)), dst(me, 0..len))));
+            with_root(&mut w, root, |w| w.copy(src(root, block(me, len)), dst(me, 0..len)));
         }
-        Collective::Broadcast { root } => {
-            from_root(&mut plan, problem, me, root, |plan| plan.push(copy(src(root, 0..len), dst(me, 0..len))));
-        }
-        Collective::AllToAll if problem.in_place => {
-            // Everybody reads from the others into its own work memory, and overwrites its buffer when all have read.
-            meet(&mut plan, n, me);
-            if len > 0 {
-                let work = |pe: usize| At::new(me, Buf::Work, block(pe));
-                plan.extend(others(n, me).map(|pe| copy(src(pe, block(me)), work(pe))));
-                meet(&mut plan, n, me);
-                plan.extend(others(n, me).map(|pe| copy(work(pe), dst(me, block(pe)))));
-            } else {
-                meet(&mut plan, n, me);
-            }
-        }
-        Collective::AllToAll => {
-            meet(&mut plan, n, me);
-            if len > 0 {
-                plan.extend((0..n).map(|distance| (me + distance) % n).map(|pe| copy(src(me, block(pe)), dst(pe, block(me)))));
-            }
-            meet(&mut plan, n, me);
-        }
-        Collective::InclusiveScan | Collective::ExclusiveScan => scan(&mut plan, problem, me),
+        Collective::Broadcast { root } => with_root(&mut w, root, |w| w.copy(src(root, 0..len), dst(me, 0..len))),
+        Collective::AllToAll => return plan_exchange(&Exchange::equal(n, len, problem.chunk, problem.in_place, me), me),
+        Collective::InclusiveScan => scan(&mut w, problem, 1),
+        Collective::ExclusiveScan => scan(&mut w, problem, 0),
     }
-    plan
+    w.done()
 }
 
-/// Everybody writes to the root once it is ready, and the root hears of it.
-fn to_root(plan: &mut Plan, problem: &Problem, me: usize, root: usize, work: impl FnOnce(&mut Plan)) {
-    if me == root {
-        plan.extend(others(problem.n, me).map(signal));
+/// The plan of PE `me` for blocks of different lengths.
+pub fn plan_uneven(problem: &Uneven, me: usize) -> Plan {
+    let mut w = Writer::new(problem.blocks.n(), me, problem.chunk);
+    if problem.gather {
+        all_gather(&mut w, &problem.blocks, problem.in_place);
     } else {
-        plan.push(hear(root));
+        reduce_scatter(&mut w, &problem.blocks);
     }
-    if problem.len > 0 {
-        work(plan);
-    }
-    if me == root {
-        plan.extend(others(problem.n, me).map(hear));
+    w.done()
+}
+
+/// The plan of PE `me` for an exchange, of which it knows its own part.
+pub fn plan_exchange(problem: &Exchange, me: usize) -> Plan {
+    let mut w = Writer::new(problem.n(), me, problem.chunk);
+    w.meet();
+    if problem.in_place {
+        // Everybody reads from the others into its own work memory, and overwrites its buffer when all have read.
+        let staged = Blocks::new(problem.from.iter().map(|lane| lane.len));
+        for pe in w.others() {
+            let lane = problem.from[pe];
+            w.copy(src(pe, lane.there..lane.there + lane.len), work(me, staged.range(pe)));
+        }
+        w.meet();
+        for pe in w.others() {
+            let lane = problem.from[pe];
+            w.copy(work(me, staged.range(pe)), dst(me, lane.here..lane.here + lane.len));
+        }
     } else {
-        plan.push(signal(root));
+        for pe in std::iter::once(me).chain(w.others()) {
+            let lane = problem.to[pe];
+            w.copy(src(me, lane.here..lane.here + lane.len), dst(pe, lane.there..lane.there + lane.len));
+        }
+        w.meet();
+    }
+    w.done()
+}
+
+fn all_gather(w: &mut Writer, blocks: &Blocks, in_place: bool) {
+    let range = blocks.range(w.me);
+    let targets = (usize::from(in_place)..w.n).map(|distance| dst(w.right(distance), range.clone()));
+    let targets: Vec<_> = targets.collect();
+    w.meet();
+    w.fold([src(w.me, 0..range.len())], targets);
+    w.meet();
+}
+
+fn reduce_scatter(w: &mut Writer, blocks: &Blocks) {
+    let range = blocks.range(w.me);
+    w.meet();
+    w.fold((0..w.n).map(|pe| src(pe, range.clone())), [dst(w.me, 0..range.len())]);
+    w.meet();
+}
+
+/// Everybody works on the root's buffers, or the root's part of its own, once the root is there; the root hears when all have done so.
+fn with_root(w: &mut Writer, root: usize, work: impl FnOnce(&mut Writer)) {
+    if w.me == root {
+        w.signal_all(w.others());
+        work(w);
+        w.hear_all(w.others());
+    } else {
+        w.hear(root);
+        work(w);
+        w.signal(root);
     }
 }
 
-/// Everybody reads from the root once it is ready, and the root hears when all have done so. The same handshakes as the other way round.
-fn from_root(plan: &mut Plan, problem: &Problem, me: usize, root: usize, work: impl FnOnce(&mut Plan)) {
-    to_root(plan, problem, me, root, work);
-}
-
-/// Each stripe is scanned by one PE: it needs the sources of all and writes a running combination to the target of each.
-fn scan(plan: &mut Plan, problem: &Problem, me: usize) {
-    let n = problem.n;
-    meet(plan, n, me);
-    let at = |buf: Buf, pe: usize, piece: &std::ops::Range<usize>| At::new(pe, buf, piece.clone());
-    for piece in problem.pieces(Problem::part(problem.len, n, me)) {
+/// Each stripe is scanned by one PE: it needs the sources of all and writes to the target of each the combination of those before it, and of `own` more.
+fn scan(w: &mut Writer, problem: &Problem, own: usize) {
+    w.meet();
+    for piece in problem.pieces(Problem::part(problem.len, w.n, w.me)) {
         // From the last PE to the first, so that in place a source is read before it is overwritten.
-        for pe in (0..n).rev() {
-            let upto = match problem.what {
-                Collective::ExclusiveScan if pe == 0 => continue,
-                Collective::ExclusiveScan => pe,
-                _ => pe + 1,
-            };
-            plan.push(fold((0..upto).map(|other| at(Buf::Src, other, &piece)), [at(Buf::Dst, pe, &piece)]));
+        for pe in (1 - own..w.n).rev() {
+            w.fold((0..pe + own).map(|other| src(other, piece.clone())), [dst(pe, piece.clone())]);
         }
     }
-    meet(plan, n, me);
-    debug_assert!(plan.iter().all(|step| !matches!(step, Step::Fold { from, .. } if from.is_empty())));
+    w.meet();
 }
