@@ -198,8 +198,9 @@ impl<'a> Run<'a> {
             return Err(Flaw(format!("{n} PEs: the checker takes up to 128, the same number in every call")));
         }
         turns.iter().try_for_each(|call| call.balanced())?;
-        let pes =
-            (0..n).map(|_| Pe { clock: vec![0; n], next: 0, turn: 0, depth: 0, entered: Vec::new() }).collect::<Vec<_>>();
+        let pes = (0..n)
+            .map(|_| Pe { clock: vec![0; n], next: 0, turn: 0, depth: 0, entered: Vec::new() })
+            .collect::<Vec<_>>();
         let slotted = |upto: usize| turns[..upto].iter().filter(|call| call.slotted).count();
         Ok(Run {
             turns,
@@ -341,7 +342,9 @@ impl<'a> Run<'a> {
         if let Some(other) = (0..self.pes.len()).find(missed) {
             self.meets = false;
             if call.slotted {
-                return Err(Flaw(format!("PE {pe} leaves before it knows that PE {other} has entered, yet slots are used")));
+                return Err(Flaw(format!(
+                    "PE {pe} leaves before it knows that PE {other} has entered, yet slots are used"
+                )));
             }
         }
         if call.slotted {

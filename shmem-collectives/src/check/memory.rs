@@ -169,12 +169,11 @@ impl Memory {
         wanted: &Wanted,
         same: bool,
     ) -> Result<(), Flaw> {
-        if wanted.pes == 0 && value == UNKNOWN {
-            return Ok(());
-        }
         let got = self.terms[value as usize];
         let want = Terms { call, element: wanted.element, pes: wanted.pes };
-        if got != want {
+        // What no contribution goes to stays as it is: nothing, or in place the PE's own.
+        let untouched = value == UNKNOWN || got == Terms { call, element: i, pes: 1 << pe };
+        if got != want && !(wanted.pes == 0 && untouched) {
             return Err(Flaw(format!(
                 "element {i} of PE {pe}'s target is element {} of PEs {:b} in call {}; it must be element {} of PEs {:b} in call {call}",
                 got.element, got.pes, got.call, want.element, want.pes

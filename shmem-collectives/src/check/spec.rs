@@ -57,9 +57,7 @@ impl Spec {
             }
             Collective::Scatter { root } => Box::new(move |pe, i| Wanted { pes: 1 << root, element: pe * len + i }),
             Collective::Broadcast { root } => Box::new(move |_, i| Wanted { pes: 1 << root, element: i }),
-            Collective::AllToAll => {
-                Box::new(move |pe, i| Wanted { pes: 1 << (i / len), element: pe * len + i % len })
-            }
+            Collective::AllToAll => Box::new(move |pe, i| Wanted { pes: 1 << (i / len), element: pe * len + i % len }),
             Collective::InclusiveScan => Box::new(move |pe, i| Wanted { pes: pes(0..pe + 1), element: i }),
             Collective::ExclusiveScan => Box::new(move |pe, i| Wanted { pes: pes(0..pe), element: i }),
         };

@@ -5,7 +5,7 @@
 //! place. 2(n-1) waits a PE; of an all-reduce of m elements each PE reads (n-1)m/n and writes as many.
 
 use super::writer::{Writer, block, dst, src, work};
-use crate::plan::{Blocks, Collective, Exchange, Plan, Problem, Uneven};
+use crate::plan::{At, Blocks, Collective, Exchange, Plan, Problem, Uneven};
 
 /// The plan of PE `me`.
 pub fn plan(problem: &Problem, me: usize) -> Plan {
@@ -25,12 +25,12 @@ pub fn plan(problem: &Problem, me: usize) -> Plan {
         }
         Collective::ReduceScatter => reduce_scatter(&mut w, &Blocks::equal(n, len)),
         Collective::AllGather => all_gather(&mut w, &Blocks::equal(n, len), problem.in_place),
-        Collective::Gather { root } => with_root(&mut w, root, |w| w.copy(src(me, 0..len), dst(root, block(me, len)))),
-        Collective::Scatter { root } => {
-            with_root(&mut w, root, |w| w.copy(src(root, block(me, len)), dst(me, 0..len)));
+        Collective::Gather { root } => with_root(&mut w, problem, root, src(me, 0..len), dst(root, block(me, len))),
+        Collective::Scatter { root } => with_root(&mut w, problem, root, src(root, block(me, len)), dst(me, 0..len)),
+        Collective::Broadcast { root } => with_root(&mut w, problem, root, src(root, 0..len), dst(me, 0..len)),
+        Collective::AllToAll => {
+            return plan_exchange(&Exchange::equal(n, len, problem.chunk, problem.in_place, me), me);
         }
-        Collective::Broadcast { root } => with_root(&mut w, root, |w| w.copy(src(root, 0..len), dst(me, 0..len))),
-        Collective::AllToAll => return plan_exchange(&Exchange::equal(n, len, problem.chunk, problem.in_place, me), me),
         Collective::InclusiveScan => scan(&mut w, problem, 1),
         Collective::ExclusiveScan => scan(&mut w, problem, 0),
     }
@@ -90,25 +90,28 @@ fn reduce_scatter(w: &mut Writer, blocks: &Blocks) {
     w.meet();
 }
 
-/// Everybody works on the root's buffers, or the root's part of its own, once the root is there; the root hears when all have done so.
-fn with_root(w: &mut Writer, root: usize, work: impl FnOnce(&mut Writer)) {
-    if w.me == root {
-        w.signal_all(w.others());
-        work(w);
-        w.hear_all(w.others());
-    } else {
+/// Everybody copies its part to or from the root once the root is there; the root hears when all have done so.
+fn with_root(w: &mut Writer, problem: &Problem, root: usize, from: At, into: At) {
+    if w.me != root {
         w.hear(root);
-        work(w);
+        w.copy(from, into);
         w.signal(root);
+        return;
     }
+    w.signal_all(w.others());
+    if !problem.in_place {
+        w.copy(from, into);
+    }
+    w.hear_all(w.others());
 }
 
 /// Each stripe is scanned by one PE: it needs the sources of all and writes to the target of each the combination of those before it, and of `own` more.
 fn scan(w: &mut Writer, problem: &Problem, own: usize) {
     w.meet();
     for piece in problem.pieces(Problem::part(problem.len, w.n, w.me)) {
-        // From the last PE to the first, so that in place a source is read before it is overwritten.
-        for pe in (1 - own..w.n).rev() {
+        // From the last PE to the first, so that in place a source is read before it is overwritten; PE 0 then has its result already.
+        let first = if problem.in_place { 1 } else { 1 - own };
+        for pe in (first..w.n).rev() {
             w.fold((0..pe + own).map(|other| src(other, piece.clone())), [dst(pe, piece.clone())]);
         }
     }

@@ -28,15 +28,23 @@ pub fn plan(problem: &Problem, me: usize) -> Plan {
     let half = |h: usize| Problem::part(problem.len, 2, h);
     let up = |root: usize| [0, 1].map(|h| Up::new(me, &|pe| node(n, root, h, pe), half(h), chunk, true));
     let down = |root: usize, ready| [0, 1].map(|h| Down::new(node(n, root, h, me), half(h), chunk, ready));
+    // A piece that ends here has time: a PE takes it a tree's height of pieces after the one that it must pass on, so that it does not hold up those who
+    // wait for it by waiting itself for what is not urgent.
+    let late = |root: usize| [0, 1].map(|h| if node(n, root, h, me).is_leaf() { n.ilog2() as usize + 1 } else { 0 });
     match problem.what {
         Collective::Reduce { root } => {
             let up = up(root);
-            in_turn(up.each_ref().map(Up::steps), |h, t| up[h].step(&mut w, t));
+            up.iter().for_each(|up| up.start(&mut w));
+            in_turn([0, 1].map(|h| up[h].steps()), |h, t| up[h].step(&mut w, t));
             up.iter().for_each(|up| up.finish(&mut w));
         }
         Collective::Broadcast { root } => {
-            let down = down(root, Some(root));
-            in_turn(down.each_ref().map(Down::steps), |h, t| down[h].step(&mut w, t));
+            let (down, late) = (down(root, Some(root)), late(root));
+            in_turn([0, 1].map(|h| down[h].steps() + late[h]), |h, t| {
+                if t >= late[h] {
+                    down[h].step(&mut w, t - late[h]);
+                }
+            });
             if me == root {
                 keep(&mut w, problem);
             }
@@ -46,7 +54,8 @@ pub fn plan(problem: &Problem, me: usize) -> Plan {
             let (up, down) = (up(0), down(0, None));
             // A PE hears of a piece that its parent has read two steps after it was read, and so of a piece that comes down: words of one PE to another
             // must be heard in the order in which they are said.
-            let behind = [0, 1].map(|h| 2 * depth(n, h, me));
+            let behind = [0, 1].map(|h| 2 * depth(n, h, me) + late(0)[h]);
+            up.iter().for_each(|up| up.start(&mut w));
             in_turn([0, 1].map(|h| up[h].steps() + behind[h]), |h, t| {
                 if t < up[h].steps() {
                     up[h].step(&mut w, t);
@@ -55,7 +64,6 @@ pub fn plan(problem: &Problem, me: usize) -> Plan {
                     down[h].step(&mut w, t - behind[h]);
                 }
             });
-            up.iter().for_each(|up| up.finish(&mut w));
             down.iter().for_each(|down| down.finish(&mut w));
         }
     }
@@ -137,7 +145,11 @@ mod tests {
                 for pe in 1..n {
                     let up = node(n, 0, h, pe).parent.unwrap();
                     assert!(node(n, 0, h, up).children().any(|child| child == pe), "{n} {h} {pe} {up}");
-                    assert!(depth(n, h, pe) <= (n - 1).ilog2() as usize + 1, "PE {pe} of {n} is at {}", depth(n, h, pe));
+                    assert!(
+                        depth(n, h, pe) <= (n - 1).ilog2() as usize + 1,
+                        "PE {pe} of {n} is at {}",
+                        depth(n, h, pe)
+                    );
                 }
             }
         }

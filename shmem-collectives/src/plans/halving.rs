@@ -74,7 +74,12 @@ fn rounds(n: usize, me: usize) -> Vec<Round> {
             Round { mine: lower, gets: Vec::new(), readers: upper.collect(), regets: each }
         } else if me < mid {
             let partner = me - group.start + mid;
-            Round { mine: lower.clone(), gets: vec![(partner, lower)], readers: vec![partner], regets: vec![(partner, upper)] }
+            Round {
+                mine: lower.clone(),
+                gets: vec![(partner, lower)],
+                readers: vec![partner],
+                regets: vec![(partner, upper)],
+            }
         } else {
             let partner = me - mid + group.start;
             let more = odd.map(|odd| (odd, me..me + 1));

@@ -122,8 +122,10 @@ impl Two<'_> {
                 let touches = |pe: &usize| !common(&self.share(*pe, segment), &mine).is_empty();
                 w.hear_all(everybody.iter().copied().filter(touches));
                 for cut in self.cuts(&mine, |pe| self.share(pe, segment)) {
-                    let holder = |host| self.hosts.pes(host).find(|pe| !common(&self.share(*pe, segment), &cut).is_empty());
-                    let from: Vec<At> = (0..self.hosts.count()).filter_map(holder).map(|pe| dst(pe, cut.clone())).collect();
+                    let holder =
+                        |host| self.hosts.pes(host).find(|pe| !common(&self.share(*pe, segment), &cut).is_empty());
+                    let from: Vec<At> =
+                        (0..self.hosts.count()).filter_map(holder).map(|pe| dst(pe, cut.clone())).collect();
                     w.fold(from, self.targets(&cut, true));
                 }
                 w.signal_all(self.foreign().into_iter().filter(touches));
@@ -141,7 +143,8 @@ impl Two<'_> {
             }
         }
         let any = |stripe_of: usize, finished_by: usize| {
-            let touch = |s: &Range<usize>| !common(&self.finished(finished_by, s), &self.share(stripe_of, s)).is_empty();
+            let touch =
+                |s: &Range<usize>| !common(&self.finished(finished_by, s), &self.share(stripe_of, s)).is_empty();
             segments.iter().any(touch)
         };
         let (read, readers): (Vec<usize>, Vec<usize>) = (

@@ -21,9 +21,12 @@ pub fn plan(problem: &Problem, me: usize) -> Plan {
         keep(&mut w, problem);
     } else if me > 0 {
         w.signal(0);
+        let parts = if gathers { vec![0..me * len, (me + 1) * len..n * len] } else { vec![0..len] };
+        if gathers && !problem.in_place {
+            w.copy(src(me, 0..len), dst(me, block(me, len)));
+        }
         w.hear(0);
-        let range = if gathers { 0..n * len } else { 0..len };
-        w.copy(dst(0, range.clone()), dst(me, range));
+        parts.into_iter().for_each(|part| w.copy(dst(0, part.clone()), dst(me, part)));
         w.signal(0);
     } else {
         w.hear_all(w.others());

@@ -172,13 +172,13 @@ impl Algorithm {
         let Problem { what, n, len, chunk, in_place } = *problem;
         let pieces = 2 * chunk.max(1).min(len);
         match (self, what) {
-            (Algorithm::Small, Collective::Broadcast { .. } | Collective::Scatter { .. }) => Room { work: 0, slot: len },
+            (Algorithm::Small, Collective::Broadcast { .. } | Collective::Scatter { .. }) => {
+                Room { work: 0, slot: len }
+            }
             (Algorithm::Small, _) => Room { work: 0, slot: n * len },
             (Algorithm::Direct, Collective::AllToAll) if in_place => Room { work: n * len, slot: 0 },
             (Algorithm::Ring, Collective::ReduceScatter | Collective::Reduce { .. }) => Room { work: pieces, slot: 0 },
-            (Algorithm::Recursive, Collective::AllReduce) => {
-                Room { work: 0, slot: (recursive::core(n).0 + 1) * len }
-            }
+            (Algorithm::Recursive, Collective::AllReduce) => Room { work: 0, slot: (recursive::core(n).0 + 1) * len },
             (Algorithm::Halving, Collective::ReduceScatter) => {
                 Room { work: halving::room(&Blocks::equal(n, len)), slot: 0 }
             }

@@ -1,7 +1,8 @@
 //! What goes up or down a tree in pieces, one behind the other: the common part of chains, binomial and double trees.
 //!
 //! Up: a PE combines a piece of its children with its own and keeps it in one of two places in its work memory, from which its parent gets it; it writes
-//! there again when the parent has said that it is done. A leaf's source is there all the time, and is spoken of once at the beginning and the end.
+//! there again when the parent has said that it is done. A leaf's source is there all the time, and is spoken of once. At the end a PE must know that all
+//! of it has been read: its parent says so, unless what comes down tells it.
 //!
 //! Down: a PE gets a piece from its parent's target, where it stays, so that only the last word goes back.
 
@@ -26,7 +27,7 @@ impl Node {
         self.before.iter().chain(&self.after).copied()
     }
 
-    fn is_leaf(&self) -> bool {
+    pub(super) fn is_leaf(&self) -> bool {
         self.before.is_empty() && self.after.is_empty()
     }
 }
@@ -43,16 +44,22 @@ pub(super) struct Up {
 }
 
 impl Up {
-    pub(super) fn new(me: usize, tree: &dyn Fn(usize) -> Node, range: Range<usize>, chunk: usize, at_once: bool) -> Self {
+    pub(super) fn new(
+        me: usize,
+        tree: &dyn Fn(usize) -> Node,
+        range: Range<usize>,
+        chunk: usize,
+        at_once: bool,
+    ) -> Self {
         let node = tree(me);
         let leaves = node.children().map(|child| tree(child).is_leaf()).collect();
         let room = chunk.max(1).min(range.len());
         Up { leaves, node, pieces: segments(range, chunk.max(1)), room, at_once }
     }
 
-    /// Steps that it takes: one a piece, and two more in which a PE hears that its last pieces have been read.
+    /// Steps that it takes: one a piece.
     pub(super) fn steps(&self) -> usize {
-        self.pieces.len() + 2
+        self.pieces.len()
     }
 
     fn place(&self, pe: usize, t: usize) -> At {
@@ -60,19 +67,22 @@ impl Up {
         work(pe, start..start + self.pieces[t].len())
     }
 
+    /// Before the first step.
+    pub(super) fn start(&self, w: &mut Writer) {
+        if let (true, Some(parent)) = (self.node.is_leaf(), self.node.parent) {
+            w.signal(parent);
+        }
+    }
+
     /// Step `t`, of which the first comes first: piece `t`, once the parent has read piece `t - 2`.
     pub(super) fn step(&self, w: &mut Writer, t: usize) {
         if self.node.is_leaf() {
-            if let (0, Some(parent)) = (t, self.node.parent) {
-                w.signal(parent);
-            }
             return;
         }
         if let (2.., Some(parent)) = (t, self.node.parent) {
             w.hear(parent);
         }
-        let Some(piece) = self.pieces.get(t).cloned() else { return };
-        let me = w.me;
+        let (me, piece) = (w.me, self.pieces[t].clone());
         let own = src(me, piece.clone());
         let out = if self.node.parent.is_some() { self.place(me, t) } else { dst(me, piece.clone()) };
         let at = |i: usize, child: usize| if self.leaves[i] { src(child, piece.clone()) } else { self.place(child, t) };
@@ -93,7 +103,9 @@ impl Up {
             from.insert(self.node.before.len(), own);
             w.fold(from, [out]);
         }
-        children.iter().filter(|(i, _)| !self.leaves[*i]).for_each(|(_, child)| w.signal(*child));
+        if t + 2 < self.pieces.len() {
+            children.iter().filter(|(i, _)| !self.leaves[*i]).for_each(|(_, child)| w.signal(*child));
+        }
         if let Some(parent) = self.node.parent {
             w.signal(parent);
         }
@@ -101,8 +113,8 @@ impl Up {
 
     /// After the last step.
     pub(super) fn finish(&self, w: &mut Writer) {
-        self.node.children().enumerate().filter(|(i, _)| self.leaves[*i]).for_each(|(_, child)| w.signal(child));
-        if let (true, Some(parent)) = (self.node.is_leaf(), self.node.parent) {
+        w.signal_all(self.node.children());
+        if let Some(parent) = self.node.parent {
             w.hear(parent);
         }
     }
@@ -128,7 +140,7 @@ impl Down {
 
     /// Step `t`, of which the first comes first: piece `t`.
     pub(super) fn step(&self, w: &mut Writer, t: usize) {
-        let Some(piece) = self.pieces.get(t).cloned() else { return };
+        let piece = self.pieces[t].clone();
         if let Some(parent) = self.node.parent {
             if t == 0 || self.ready != Some(parent) {
                 w.hear(parent);
@@ -156,6 +168,7 @@ pub(super) fn reduce(w: &mut Writer, problem: &Problem, tree: &dyn Fn(usize) -> 
         return keep(w, problem);
     }
     let up = Up::new(w.me, tree, 0..problem.len, problem.chunk, at_once);
+    up.start(w);
     (0..up.steps()).for_each(|t| up.step(w, t));
     up.finish(w);
 }

@@ -115,8 +115,10 @@ fn reduce_scatter(w: &mut Writer, blocks: &Blocks, chunk: usize) {
     let (left, right) = (w.left(1), w.right(1));
     let room = chunk.max(1).min(blocks.longest());
     let turns = pieces(0..blocks.longest(), chunk).count();
-    // Partial results so far: each is announced to the right neighbour, and its place is free again when that one has answered.
+    // Partial results so far: each is announced to the right neighbour, and its place is free again when that one has answered. Of the last ones, whose
+    // places are not used again, it answers once.
     let (mut made, mut read) = (0, 0);
+    let all = turns * (n - 2);
     w.signal(right);
     w.hear(left);
     for turn in 0..turns {
@@ -139,7 +141,9 @@ fn reduce_scatter(w: &mut Writer, blocks: &Blocks, chunk: usize) {
             }
             w.fold([theirs, src(me, piece.clone())], [out]);
             if round > 1 {
-                w.signal(left);
+                if read + 2 < all || read + 1 == all {
+                    w.signal(left);
+                }
                 read += 1;
             }
             if round < n - 1 {
@@ -148,12 +152,11 @@ fn reduce_scatter(w: &mut Writer, blocks: &Blocks, chunk: usize) {
             }
         }
     }
-    // Those answers say too that the right neighbour has read the source; without partial results it must be said.
-    if n == 2 {
+    // The last answer says too that the right neighbour has read the source; without partial results that must be said.
+    if all == 0 {
         w.signal(left);
-        w.hear(right);
     }
-    (0..made.min(2)).for_each(|_| w.hear(right));
+    w.hear(right);
 }
 
 /// The ring cut before the root: all but the root get from their left neighbour.

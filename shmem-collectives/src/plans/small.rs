@@ -71,7 +71,8 @@ pub fn plan(problem: &Problem, me: usize) -> Plan {
                 }
             });
             let upto = if problem.what == Collective::InclusiveScan { me + 1 } else { me };
-            if upto > 0 {
+            // In place, PE 0 has its result already.
+            if upto > 1 || upto == 1 && (me > 0 || out_of_place) {
                 combine(&mut w, 0..upto, 0..len);
             }
         }

@@ -97,9 +97,12 @@ fn broadcast(w: &mut Writer, problem: &Problem, tree: Tree) {
     if let Some(parent) = tree.parent() {
         w.signal(parent);
     }
-    for (t, piece) in segments(0..problem.len, problem.chunk.max(1)).into_iter().enumerate() {
+    let pieces = segments(0..problem.len, problem.chunk.max(1));
+    // A leaf passes nothing on, so that it need only hear of the last piece.
+    let heard = |tree: Tree, t: usize| t + 1 == pieces.len() || tree.children().next().is_some();
+    for (t, piece) in pieces.iter().enumerate() {
         let mine: fn(usize, Range<usize>) -> At = if tree.v == 0 { src } else { dst };
-        if let Some(parent) = tree.parent() {
+        if let Some(parent) = tree.parent().filter(|_| heard(tree, t)) {
             w.hear(parent);
         }
         for child in tree.children().rev() {
@@ -107,7 +110,9 @@ fn broadcast(w: &mut Writer, problem: &Problem, tree: Tree) {
                 w.hear(child);
             }
             w.copy(mine(me, piece.clone()), dst(child, piece.clone()));
-            w.signal(child);
+            if heard(tree.at(child), t) {
+                w.signal(child);
+            }
         }
     }
     if tree.v == 0 {
