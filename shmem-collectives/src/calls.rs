@@ -3,19 +3,19 @@
 //! All are collective over the team, with objects of the same length, and the same type, operation and root, on all its PEs. On return of a blocking call
 //! (after [`Pending::wait`] of a started one) this PE's target is complete and its source may be overwritten.
 
-use std::any::type_name;
+use std::any::{TypeId, type_name};
 
 use shmem::{Elem, ErrorKind, Result, SymSlice};
 
 use crate::coll::{Call, Coll, Move, Pending};
-use crate::op::Reduce;
+use crate::op::{Reduce, Whole};
 use crate::plan::Collective;
 
 /// One row a collective: its documentation, its names, how source and target relate in length.
 macro_rules! collectives {
     ($(
         $(#[$doc:meta])*
-        $name:ident, $start:ident $([$op:ident])? $(($root:ident))? => $what:expr, $len:ident;
+        $name:ident, $start:ident $([$op:ident $value:ident])? $(($root:ident))? => $what:expr, $len:ident;
     )*) => {
         impl<'t> Coll<'t> {$(
             $(#[$doc])*
@@ -29,12 +29,12 @@ macro_rules! collectives {
                 &self,
                 dst: SymSlice<'_, T>,
                 src: SymSlice<'_, T>,
-                $(op: $op,)?
+                $($value: $op,)?
                 $($root: usize,)?
             ) -> Result<()> {
-                let call = self.call::<T>($what, $len(dst.len(), src.len(), self.team().n_pes()), collectives!(@name $($op op)?));
-                let kernel = collectives!(@kernel $($op op)?);
-                self.run(call, src, dst, &kernel, collectives!(@complete T $($op op)?))
+                let call = self.call::<T>($what, $len(dst.len(), src.len(), self.team().n_pes()), collectives!(@name T $($op)?));
+                let kernel = collectives!(@kernel self $($value)?);
+                self.run(call, src, dst, &kernel, collectives!(@whole T $($op)?))
             }
 
             #[doc = concat!("Starts [`", stringify!($name), "`](Self::", stringify!($name), "). Collective; does not block.")]
@@ -45,31 +45,31 @@ macro_rules! collectives {
                 &'b self,
                 dst: SymSlice<'b, T>,
                 src: SymSlice<'b, T>,
-                $(op: $op,)?
+                $($value: $op,)?
                 $($root: usize,)?
             ) -> Result<Pending<'b, 't>> {
-                let call = self.call::<T>($what, $len(dst.len(), src.len(), self.team().n_pes()), collectives!(@name $($op op)?));
-                let complete = collectives!(@complete T $($op op)?);
-                let kernel = collectives!(@kernel $($op op)?);
+                let call = self.call::<T>($what, $len(dst.len(), src.len(), self.team().n_pes()), collectives!(@name T $($op)?));
+                let complete = collectives!(@whole T $($op)?);
+                let kernel = collectives!(@kernel self $($value)?);
                 self.start(call, src, dst, kernel, complete)
             }
         )*}
     };
-    (@name $op:ident $value:ident) => { $value.name() };
-    (@name) => { "" };
-    (@kernel $op:ident $value:ident) => { $value };
-    (@kernel) => { Move };
-    (@complete $elem:ident $op:ident $value:ident) => { $value.complete() };
-    (@complete $elem:ident) => { false };
+    (@name $elem:ident $op:ident) => { <$op as Reduce<$elem>>::NAME };
+    (@name $elem:ident) => { "" };
+    (@kernel $self:ident $value:ident) => { Whole { op: $value, n: $self.team().n_pes() } };
+    (@kernel $self:ident) => { Move };
+    (@whole $elem:ident $op:ident) => { !partial_results_are_elements::<$elem, $op>() };
+    (@whole $elem:ident) => { false };
 }
 
 collectives! {
     /// The combination of all sources, to every target.
-    all_reduce, start_all_reduce [K] => Collective::AllReduce, equal;
+    all_reduce, start_all_reduce [K op] => Collective::AllReduce, equal;
     /// The combination of all sources, to the root's target.
-    reduce, start_reduce [K] (root) => Collective::Reduce { root }, equal;
+    reduce, start_reduce [K op] (root) => Collective::Reduce { root }, equal;
     /// Block i of the combination of all sources, to PE i: the source is n times as long as the target.
-    reduce_scatter, start_reduce_scatter [K] => Collective::ReduceScatter, scattered;
+    reduce_scatter, start_reduce_scatter [K op] => Collective::ReduceScatter, scattered;
     /// All sources in the order of the PEs, to every target: it is n times as long as the source (`fcollect`).
     all_gather, start_all_gather => Collective::AllGather, gathered;
     /// All sources in the order of the PEs, to the root's target: it is n times as long as the source, on every PE.
@@ -81,9 +81,14 @@ collectives! {
     /// Block i of PE j's source, to block j of PE i's target.
     all_to_all, start_all_to_all => Collective::AllToAll, exchanged;
     /// The combination of the sources of PEs 0 to i, to PE i's target.
-    inclusive_scan, start_inclusive_scan [K] => Collective::InclusiveScan, equal;
+    inclusive_scan, start_inclusive_scan [K op] => Collective::InclusiveScan, equal;
     /// The combination of the sources of PEs 0 to i-1, to PE i's target; PE 0's is left as it is.
-    exclusive_scan, start_exclusive_scan [K] => Collective::ExclusiveScan, equal;
+    exclusive_scan, start_exclusive_scan [K op] => Collective::ExclusiveScan, equal;
+}
+
+/// Whether a fold of some contributions gives what further folds can take: else each must take all at once.
+fn partial_results_are_elements<T: Elem, R: Reduce<T>>() -> bool {
+    TypeId::of::<T>() == TypeId::of::<R::Acc>() && !R::FINISHES
 }
 
 impl Coll<'_> {

@@ -1,17 +1,28 @@
 //! The checker: runs the plans of all PEs together over symbolic memory, three times in a row, and proves for this problem that
 //!
-//! - every output element is combined from exactly the contributions that it must have, each once, and for reductions in an order that is the same on all PEs;
+//! - every output element is combined from exactly the contributions that it must have, each once; where all PEs get one result, also in one and the
+//!   same order, so that it is the same to the bit;
 //! - no two accesses to an element, one of them a write, are unordered by signals: vector clocks (Fidge 1988, Mattern 1989) tell;
-//! - nobody touches a caller's buffers before that PE has entered the collective or after it may have left;
-//! - what one collective leaves in the work memory does not meet the next, which may have begun on other PEs;
-//! - no PE waits for ever, and no signal is left over.
+//! - nobody touches a PE's buffers or its [`Buf::Work`] before that PE has entered the collective or after it may have left; nobody writes a source,
+//!   nor the target of a PE that gets nothing;
+//! - plans that use [`Buf::Slot`] leave nobody alone: each PE leaves after all have entered, and after the last access to its slots;
+//! - no PE waits for ever, and within each call each wait has its signal and each signal its wait.
 //!
-//! It knows nothing of types, heaps or transports.
+//! The last three are what lets calls follow each other in any mixture: work memory is closed in time like the caller's buffers, and of the two slot
+//! areas the one that a call takes was last used by the call before the last such, which every PE has left when any has left the last.
+//!
+//! One schedule is enough: signals of a pair are taken in order and nothing else decides who goes on, so every schedule has the same order of events;
+//! and without a race it has the same values. It knows nothing of types, heaps or transports.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+mod memory;
+mod spec;
+
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
-use crate::plan::{At, Buf, Collective, Plan, Problem, Step};
+use self::memory::{Clock, Memory, Place};
+use self::spec::Spec;
+use crate::plan::{At, Buf, Exchange, Plan, Problem, Step, Uneven};
 
 /// What is wrong with the plans of a problem.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,44 +34,23 @@ impl fmt::Display for Flaw {
     }
 }
 
-/// What the plans of a problem cost, summed over PEs or at the worst of them.
+/// What the plans of a problem cost, at the worst of the PEs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Cost {
     /// Elements that one PE reads from or writes to others' memory, at most.
     pub elements: usize,
     /// Elements that one PE combines, at most.
     pub folded: usize,
+    /// Signals that one PE sends, at most.
+    pub signals: usize,
     /// Waits that lie behind one another on the longest chain.
     pub depth: usize,
-}
-
-/// A symbolic value: a sum in the order in which it was made. Names are (round, PE, element of its source).
-type Term = (u8, u32, u32);
-
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-enum Value {
-    /// Whatever the caller, or nobody, left there.
-    #[default]
-    Unknown,
-    Sum(Box<Expr>),
-}
-
-/// An element of memory.
-type Place = (usize, Buf, usize);
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Expr {
-    One(Term),
-    Fold(Vec<Expr>),
-}
-
-impl Expr {
-    fn terms(&self, into: &mut Vec<Term>) {
-        match self {
-            Expr::One(term) => into.push(*term),
-            Expr::Fold(parts) => parts.iter().for_each(|part| part.terms(into)),
-        }
-    }
+    /// Whether every PE leaves after all have entered.
+    pub meets: bool,
+    /// Elements of [`Buf::Work`] that are used on a PE, at most.
+    pub work: usize,
+    /// Elements of [`Buf::Slot`] that are used on a PE, at most.
+    pub slot: usize,
 }
 
 /// Proves the plans that `plan` makes for every PE of the problem.
@@ -68,354 +58,351 @@ impl Expr {
 /// # Errors
 /// The first flaw that was found.
 pub fn check(problem: &Problem, plan: impl Fn(usize) -> Plan) -> Result<Cost, Flaw> {
-    let plans: Vec<Plan> = (0..problem.n).map(plan).collect();
-    let mut run = Run::new(problem, &plans);
-    run.go()?;
-    Ok(cost(problem.n, &plans, run.depth))
+    prove(Spec::of(problem), (0..problem.n).map(plan).collect())
 }
 
-fn cost(n: usize, plans: &[Plan], depth: usize) -> Cost {
-    let mut worst = Cost { depth, ..Cost::default() };
-    for (me, plan) in plans.iter().enumerate().take(n) {
-        let (mut elements, mut folded) = (0, 0);
-        for step in plan {
-            if let Step::Fold { from, into } = step {
-                elements += from.iter().chain(into).filter(|at| at.pe != me).map(|at| at.len).sum::<usize>();
-                folded += from.iter().skip(1).map(|at| at.len).sum::<usize>();
+/// Proves the plans of a collective whose blocks differ in length.
+///
+/// # Errors
+/// The first flaw that was found.
+pub fn check_uneven(problem: &Uneven, plan: impl Fn(usize) -> Plan) -> Result<Cost, Flaw> {
+    prove(Spec::of_uneven(problem), (0..problem.blocks.n()).map(plan).collect())
+}
+
+/// Proves the plans of an exchange, of which every PE knows its own part.
+///
+/// # Errors
+/// The first flaw that was found; also parts that do not fit together.
+pub fn check_exchange(parts: &[Exchange], plan: impl Fn(usize) -> Plan) -> Result<Cost, Flaw> {
+    prove(Spec::of_exchange(parts)?, (0..parts.len()).map(plan).collect())
+}
+
+/// Proves that different collectives of one team may follow each other: each entry is a problem with the plans of all its PEs.
+///
+/// # Errors
+/// The first flaw that was found.
+pub fn check_in_turn(calls: Vec<(Problem, Vec<Plan>)>) -> Result<(), Flaw> {
+    let calls: Vec<Call> = calls.into_iter().map(|(problem, plans)| Call::new(Spec::of(&problem), plans)).collect();
+    let turns: Vec<&Call> = calls.iter().collect();
+    Run::new(&turns)?.go().map(|_| ())
+}
+
+fn prove(spec: Spec, plans: Vec<Plan>) -> Result<Cost, Flaw> {
+    let call = Call::new(spec, plans);
+    let turns = [&call; 3];
+    let mut run = Run::new(&turns)?;
+    run.go()?;
+    let cost = call.cost();
+    Ok(Cost { depth: run.first_depth, meets: run.meets, ..cost })
+}
+
+/// One collective call: what is wanted, and what every PE does for it.
+struct Call {
+    spec: Spec,
+    plans: Vec<Plan>,
+    slotted: bool,
+}
+
+impl Call {
+    fn new(spec: Spec, plans: Vec<Plan>) -> Self {
+        let slotted = regions(&plans).any(|(_, at)| at.buf == Buf::Slot);
+        Call { spec, plans, slotted }
+    }
+
+    fn cost(&self) -> Cost {
+        let mut worst = Cost::default();
+        for (me, plan) in self.plans.iter().enumerate() {
+            let (mut elements, mut folded, mut signals) = (0, 0, 0);
+            for step in plan {
+                match step {
+                    Step::Fold { from, into } => {
+                        let crossing = from.iter().chain(into).filter(|at| at.pe != me);
+                        elements += crossing.map(|at| at.len).sum::<usize>();
+                        folded += from.iter().skip(1).map(|at| at.len).sum::<usize>();
+                    }
+                    Step::Signal { .. } => signals += 1,
+                    Step::Meet | Step::Wait { .. } => {}
+                }
+            }
+            worst.elements = worst.elements.max(elements);
+            worst.folded = worst.folded.max(folded);
+            worst.signals = worst.signals.max(signals);
+        }
+        let used = |buf| regions(&self.plans).filter(|(_, at)| at.buf == buf).map(|(_, at)| at.start + at.len).max();
+        Cost { work: used(Buf::Work).unwrap_or(0), slot: used(Buf::Slot).unwrap_or(0), ..worst }
+    }
+
+    /// Every wait has its signal and every signal its wait.
+    fn balanced(&self) -> Result<(), Flaw> {
+        let mut pairs: BTreeMap<(usize, usize), isize> = BTreeMap::new();
+        for (me, plan) in self.plans.iter().enumerate() {
+            for step in plan {
+                let (pair, count) = match step {
+                    Step::Signal { to } => ((me, *to), 1),
+                    Step::Wait { from } => ((*from, me), -1),
+                    Step::Fold { .. } | Step::Meet => continue,
+                };
+                if pair.0 == pair.1 || pair.0.max(pair.1) >= self.plans.len() {
+                    return Err(Flaw(format!("PE {me} has {step:?} in a team of {}", self.plans.len())));
+                }
+                *pairs.entry(pair).or_default() += count;
             }
         }
-        worst.elements = worst.elements.max(elements);
-        worst.folded = worst.folded.max(folded);
+        let meetings = |plan: &Plan| plan.iter().filter(|step| **step == Step::Meet).count();
+        let met: Vec<usize> = self.plans.iter().map(meetings).collect();
+        if met.iter().any(|count| *count != met[0]) {
+            return Err(Flaw(format!("the PEs meet {met:?} times")));
+        }
+        match pairs.into_iter().find(|(_, count)| *count != 0) {
+            Some(((from, to), count)) if count > 0 => {
+                Err(Flaw(format!("{count} signals of PE {from} to PE {to} are left over")))
+            }
+            Some(((from, to), count)) => Err(Flaw(format!("PE {to} waits {} times too often for PE {from}", -count))),
+            None => Ok(()),
+        }
     }
-    worst
 }
 
-type Clock = Vec<u32>;
-
-/// Who touched an element last, for the race check.
-#[derive(Debug, Clone, Default)]
-struct Touched {
-    write: Option<(usize, u32)>,
-    reads: BTreeMap<usize, u32>,
+fn regions(plans: &[Plan]) -> impl Iterator<Item = (usize, &At)> {
+    plans.iter().enumerate().flat_map(|(me, plan)| {
+        plan.iter().flat_map(move |step| {
+            let (from, into): (&[At], &[At]) = match step {
+                Step::Fold { from, into } => (from, into),
+                _ => (&[], &[]),
+            };
+            from.iter().chain(into).map(move |at| (me, at))
+        })
+    })
 }
 
 struct Pe {
     clock: Clock,
     next: usize,
-    round: u8,
+    turn: usize,
     depth: usize,
     /// Meetings that it has left.
     met: usize,
-}
-
-impl Pe {
-    /// Learns all that another knew at this point of its clock.
-    fn hear(&mut self, clock: &Clock, depth: usize) {
-        for (mine, theirs) in self.clock.iter_mut().zip(clock) {
-            *mine = (*mine).max(*theirs);
-        }
-        self.depth = self.depth.max(depth + 1);
-    }
+    /// What its clock showed when it entered each call.
+    entered: Vec<u32>,
 }
 
 struct Run<'a> {
-    problem: &'a Problem,
-    plans: &'a [Plan],
+    turns: &'a [&'a Call],
+    /// Which of the two slot areas each call takes.
+    areas: Vec<usize>,
     pes: Vec<Pe>,
-    /// What every element holds, and who touched it.
-    memory: HashMap<Place, (Value, Touched)>,
-    /// Signals under way from one PE to another, with the sender's clock.
-    signals: BTreeMap<(usize, usize), VecDeque<(Clock, usize)>>,
-    /// Who has come to each meeting, with its clock.
+    memory: Memory,
+    /// Signals under way from one PE to another, with the sender's clock and depth.
+    signals: Vec<VecDeque<(Clock, usize)>>,
+    /// The clock and depth with which each PE came to each meeting.
     meetings: Vec<Vec<Option<(Clock, usize)>>>,
-    depth: usize,
+    first_depth: usize,
+    meets: bool,
 }
 
-/// How often the collective runs in a row.
-const ROUNDS: u8 = 3;
-
 impl<'a> Run<'a> {
-    fn new(problem: &'a Problem, plans: &'a [Plan]) -> Self {
-        let n = problem.n;
-        let pes = (0..n).map(|_| Pe { clock: vec![0; n], next: 0, round: 0, depth: 0, met: 0 }).collect();
-        Run { problem, plans, pes, memory: HashMap::new(), signals: BTreeMap::new(), meetings: Vec::new(), depth: 0 }
+    fn new(turns: &'a [&'a Call]) -> Result<Self, Flaw> {
+        let n = turns.first().map_or(0, |call| call.plans.len());
+        if n > 128 || turns.iter().any(|call| call.plans.len() != n) {
+            return Err(Flaw(format!("{n} PEs: the checker takes up to 128, the same number in every call")));
+        }
+        turns.iter().try_for_each(|call| call.balanced())?;
+        let pes = (0..n)
+            .map(|_| Pe { clock: vec![0; n], next: 0, turn: 0, depth: 0, met: 0, entered: Vec::new() })
+            .collect::<Vec<_>>();
+        let slotted = |upto: usize| turns[..upto].iter().filter(|call| call.slotted).count();
+        Ok(Run {
+            turns,
+            areas: (0..turns.len()).map(|turn| slotted(turn) % 2).collect(),
+            pes,
+            memory: Memory::new(n),
+            signals: vec![VecDeque::new(); n * n],
+            meetings: Vec::new(),
+            first_depth: 0,
+            meets: true,
+        })
     }
 
     fn go(&mut self) -> Result<(), Flaw> {
-        let n = self.problem.n;
+        let n = self.pes.len();
         for pe in 0..n {
             self.enter(pe)?;
         }
         loop {
             let mut moved = false;
             for pe in 0..n {
-                while self.pes[pe].round < ROUNDS && self.step(pe)? {
+                while self.pes[pe].turn < self.turns.len() && self.step(pe)? {
                     moved = true;
                 }
             }
-            if self.pes.iter().all(|pe| pe.round == ROUNDS) {
-                break;
+            if self.pes.iter().all(|pe| pe.turn == self.turns.len()) {
+                return Ok(());
             }
             if !moved {
                 return Err(self.deadlock());
             }
         }
-        match self.signals.iter().find(|(_, queue)| !queue.is_empty()) {
-            Some(((from, to), queue)) => {
-                Err(Flaw(format!("{} signals of PE {from} to PE {to} are left over", queue.len())))
-            }
-            None => Ok(()),
-        }
     }
 
     /// One step of a PE; false if it must wait.
     fn step(&mut self, pe: usize) -> Result<bool, Flaw> {
-        let Some(step) = self.plans[pe].get(self.pes[pe].next) else {
+        let call = self.turns[self.pes[pe].turn];
+        let n = self.pes.len();
+        let Some(step) = call.plans[pe].get(self.pes[pe].next) else {
             self.leave(pe)?;
-            self.pes[pe].round += 1;
+            self.pes[pe].turn += 1;
             self.pes[pe].next = 0;
-            if self.pes[pe].round < ROUNDS {
+            if self.pes[pe].turn < self.turns.len() {
                 self.enter(pe)?;
             }
             return Ok(true);
         };
         match step {
             Step::Wait { from } => {
-                let Some((clock, depth)) = self.signals.entry((*from, pe)).or_default().pop_front() else {
+                let Some((clock, depth)) = self.signals[from * n + pe].pop_front() else {
                     return Ok(false);
                 };
-                self.pes[pe].hear(&clock, depth);
-                self.depth = self.depth.max(self.pes[pe].depth);
+                self.hear(pe, &clock, depth);
             }
             Step::Meet => {
                 let at = self.pes[pe].met;
                 if self.meetings.len() == at {
-                    self.meetings.push(vec![None; self.problem.n]);
+                    self.meetings.push(vec![None; n]);
                 }
-                if self.meetings[at][pe].is_none() {
-                    let here = (self.pes[pe].clock.clone(), self.pes[pe].depth);
-                    self.meetings[at][pe] = Some(here);
-                }
+                let here = (self.pes[pe].clock.clone(), self.pes[pe].depth);
+                self.meetings[at][pe].get_or_insert(here);
                 let Some(all) = self.meetings[at].iter().cloned().collect::<Option<Vec<_>>>() else { return Ok(false) };
-                for (clock, depth) in all {
-                    self.pes[pe].hear(&clock, depth);
-                }
                 self.pes[pe].met += 1;
-                self.depth = self.depth.max(self.pes[pe].depth);
+                all.iter().for_each(|(clock, depth)| self.hear(pe, clock, *depth));
             }
             Step::Signal { to } => {
-                if *to == pe || *to >= self.problem.n {
-                    return Err(Flaw(format!("PE {pe} signals PE {to} of {}", self.problem.n)));
-                }
                 let note = (self.pes[pe].clock.clone(), self.pes[pe].depth);
-                self.signals.entry((pe, *to)).or_default().push_back(note);
+                self.signals[pe * n + to].push_back(note);
             }
-            Step::Fold { from, into } => self.fold(pe, from, into)?,
+            Step::Fold { from, into } => self.fold(pe, &call.spec, from, into)?,
         }
         self.pes[pe].clock[pe] += 1;
         self.pes[pe].next += 1;
         Ok(true)
     }
 
-    fn fold(&mut self, pe: usize, from: &[At], into: &[At]) -> Result<(), Flaw> {
+    /// A PE learns all that another knew.
+    fn hear(&mut self, pe: usize, clock: &Clock, depth: usize) {
+        let me = &mut self.pes[pe];
+        me.clock.iter_mut().zip(clock).for_each(|(mine, theirs)| *mine = (*mine).max(*theirs));
+        me.depth = me.depth.max(depth + 1);
+        if me.turn == 0 {
+            self.first_depth = self.first_depth.max(me.depth);
+        }
+    }
+
+    fn fold(&mut self, pe: usize, spec: &Spec, from: &[At], into: &[At]) -> Result<(), Flaw> {
         let len = from.first().map_or(0, |at| at.len);
         if from.is_empty() || into.is_empty() || from.iter().chain(into).any(|at| at.len != len) {
             return Err(Flaw(format!("PE {pe} folds regions of different lengths: {from:?} into {into:?}")));
         }
-        for at in from.iter().chain(into) {
-            self.bounds(pe, at)?;
+        from.iter().chain(into).try_for_each(|at| spec.bounds(pe, at))?;
+        if let Some(at) = into.iter().find(|at| at.buf == Buf::Src) {
+            return Err(Flaw(format!("PE {pe} writes {at:?}, a source")));
         }
+        let area = self.areas[self.pes[pe].turn];
+        let from: Vec<Place> = from.iter().map(|at| spec.place(at, area)).collect();
+        let into: Vec<Place> = into.iter().map(|at| spec.place(at, area)).collect();
         for (i, target) in into.iter().enumerate() {
-            for other in from.iter().chain(&into[..i]) {
-                let ((pe, buf, a), (other_pe, other_buf, b)) = (self.place(0, target, 0), self.place(0, other, 0));
-                if (pe, buf) == (other_pe, other_buf) && a != b && a < b + len && b < a + len {
-                    return Err(Flaw(format!("PE {pe} folds into {target:?}, which partly overlaps {other:?}")));
-                }
+            let partly = |other: &&Place| target.partly_overlaps(other, len);
+            if let Some(other) = from.iter().chain(&into[..i]).find(partly) {
+                return Err(Flaw(format!("PE {pe} folds into {target:?}, which partly overlaps {other:?}")));
+            }
+            if into[..i].contains(target) {
+                return Err(Flaw(format!("PE {pe} folds into {target:?} twice")));
             }
         }
+        let clock = &self.pes[pe].clock;
+        let mut parts = Vec::with_capacity(from.len());
         for i in 0..len {
-            let mut parts = Vec::new();
-            for at in from {
-                match self.read(pe, at, i)? {
-                    Value::Sum(expr) => parts.push(*expr),
-                    Value::Unknown => {
-                        return Err(Flaw(format!(
-                            "PE {pe} reads element {} of {at:?} before it was written",
-                            at.start + i
-                        )));
-                    }
-                }
+            parts.clear();
+            for place in &from {
+                parts.push(self.memory.read(pe, clock, place.plus(i))?);
             }
-            let expr = if parts.len() == 1 { parts.remove(0) } else { Expr::Fold(parts) };
-            for at in into {
+            let value = self.memory.combined(pe, &parts)?;
+            for place in &into {
                 // A copy onto itself is none.
-                if from.len() > 1 || self.place(0, at, i) != self.place(0, &from[0], i) {
-                    self.write(pe, at, i, expr.clone())?;
+                if from.len() > 1 || *place != from[0] {
+                    self.memory.write(pe, clock, place.plus(i), value)?;
                 }
             }
         }
-        Ok(())
-    }
-
-    fn bounds(&self, pe: usize, at: &At) -> Result<(), Flaw> {
-        let (source, target) = self.problem.what.blocks(self.problem.n);
-        let limit = match at.buf {
-            Buf::Src => source * self.problem.len,
-            Buf::Dst => target * self.problem.len,
-            Buf::Work | Buf::Slot => usize::MAX,
-        };
-        if at.pe < self.problem.n && at.start + at.len <= limit {
-            return Ok(());
-        }
-        Err(Flaw(format!("PE {pe} touches {at:?}, which ends at {limit}")))
-    }
-
-    /// Which memory an element of a region lies in: in place, source and target are one.
-    fn place(&self, round: u8, at: &At, i: usize) -> Place {
-        let (source, target) = if self.problem.in_place { self.problem.offsets(at.pe) } else { (0, 0) };
-        let element = at.start + i;
-        match at.buf {
-            Buf::Src if self.problem.in_place => (at.pe, Buf::Dst, source + element),
-            Buf::Src => (at.pe, Buf::Src, element),
-            Buf::Dst => (at.pe, Buf::Dst, target + element),
-            Buf::Work => (at.pe, Buf::Work, element),
-            Buf::Slot => (at.pe, Buf::Slot, 2 * element + usize::from(round % 2)),
-        }
-    }
-
-    fn read(&mut self, pe: usize, at: &At, i: usize) -> Result<Value, Flaw> {
-        let place = self.place(self.pes[pe].round, at, i);
-        let clock = &self.pes[pe].clock;
-        let (value, touched) = self.memory.entry(place).or_default();
-        if let Some((writer, when)) = touched.write
-            && writer != pe
-            && clock[writer] <= when
-        {
-            return Err(Flaw(format!(
-                "PE {pe} reads element {} of {at:?} while PE {writer} may write it",
-                at.start + i
-            )));
-        }
-        touched.reads.insert(pe, clock[pe]);
-        Ok(value.clone())
-    }
-
-    fn write(&mut self, pe: usize, at: &At, i: usize, expr: Expr) -> Result<(), Flaw> {
-        self.touch(pe, self.place(self.pes[pe].round, at, i), Value::Sum(Box::new(expr)))
-    }
-
-    /// A write, checked against all earlier accesses.
-    fn touch(&mut self, pe: usize, place: Place, value: Value) -> Result<(), Flaw> {
-        let clock = &self.pes[pe].clock;
-        let (held, touched) = self.memory.entry(place).or_default();
-        let earlier = touched.write.into_iter().chain(touched.reads.iter().map(|(reader, when)| (*reader, *when)));
-        for (other, when) in earlier {
-            if other != pe && clock[other] <= when {
-                let (owner, buf, element) = place;
-                return Err(Flaw(format!(
-                    "PE {pe} writes element {element} of {buf:?}@{owner} while PE {other} may use it"
-                )));
-            }
-        }
-        *held = value;
-        *touched = Touched { write: Some((pe, clock[pe])), reads: BTreeMap::new() };
         Ok(())
     }
 
     /// The caller fills its buffers.
     fn enter(&mut self, pe: usize) -> Result<(), Flaw> {
-        self.overwrite(pe)?;
-        let round = self.pes[pe].round;
-        let source = At::new(pe, Buf::Src, 0..self.problem.what.blocks(self.problem.n).0 * self.problem.len);
-        for i in 0..source.len {
-            self.write(pe, &source, i, Expr::One((round, pe as u32, i as u32)))?;
+        let turn = self.pes[pe].turn;
+        let spec = &self.turns[turn].spec;
+        self.overwrite(pe, spec)?;
+        let clock = &self.pes[pe].clock;
+        let source = spec.place(&At::new(pe, Buf::Src, 0..0), 0);
+        for i in 0..spec.source[pe] {
+            let value = self.memory.named(turn, pe, i);
+            self.memory.write(pe, clock, source.plus(i), value)?;
         }
+        let now = self.pes[pe].clock[pe];
+        self.pes[pe].entered.push(now);
         self.pes[pe].clock[pe] += 1;
         Ok(())
     }
 
     /// The caller reads its target and may overwrite both buffers.
     fn leave(&mut self, pe: usize) -> Result<(), Flaw> {
-        let target = At::new(pe, Buf::Dst, 0..self.problem.what.blocks(self.problem.n).1 * self.problem.len);
-        for i in 0..target.len {
-            let value = self.read(pe, &target, i)?;
-            self.judge(pe, i, &value)?;
+        let turn = self.pes[pe].turn;
+        let call = self.turns[turn];
+        let clock = &self.pes[pe].clock;
+        let target = call.spec.place(&At::new(pe, Buf::Dst, 0..0), 0);
+        for i in 0..call.spec.target[pe] {
+            let value = self.memory.read(pe, clock, target.plus(i))?;
+            self.memory.judge(pe, i, value, turn, &call.spec.wanted(pe, i), call.spec.same)?;
         }
-        self.overwrite(pe)?;
+        let missed = |other: &usize| {
+            self.pes[*other].entered.get(turn).is_none_or(|entered| *other != pe && clock[*other] <= *entered)
+        };
+        if let Some(other) = (0..self.pes.len()).find(missed) {
+            self.meets = false;
+            if call.slotted {
+                return Err(Flaw(format!(
+                    "PE {pe} leaves before it knows that PE {other} has entered, yet slots are used"
+                )));
+            }
+        }
+        if call.slotted {
+            self.memory.forget(pe, clock, Buf::Slot, self.areas[turn])?;
+        }
+        self.overwrite(pe, &call.spec)?;
         self.pes[pe].clock[pe] += 1;
         Ok(())
     }
 
-    /// What the caller may do to its buffers outside the collective.
-    fn overwrite(&mut self, pe: usize) -> Result<(), Flaw> {
-        let (source, target) = self.problem.what.blocks(self.problem.n);
-        for (buf, blocks) in [(Buf::Src, source), (Buf::Dst, target)] {
-            let at = At::new(pe, buf, 0..blocks * self.problem.len);
-            for i in 0..at.len {
-                self.touch(pe, self.place(0, &at, i), Value::Unknown)?;
+    /// What the caller, or another collective, may do to this PE's memory when it is outside.
+    fn overwrite(&mut self, pe: usize, spec: &Spec) -> Result<(), Flaw> {
+        let clock = &self.pes[pe].clock;
+        for (buf, len) in [(Buf::Src, spec.source[pe]), (Buf::Dst, spec.target[pe])] {
+            let start = spec.place(&At::new(pe, buf, 0..0), 0);
+            for i in 0..len {
+                self.memory.write(pe, clock, start.plus(i), memory::UNKNOWN)?;
             }
         }
-        Ok(())
-    }
-
-    /// Whether an output element is what it must be.
-    fn judge(&self, pe: usize, i: usize, value: &Value) -> Result<(), Flaw> {
-        let Some(mut wanted) = self.wanted(pe, i) else { return Ok(()) };
-        let mut got = Vec::new();
-        if let Value::Sum(expr) = value {
-            expr.terms(&mut got);
-        }
-        got.sort_unstable();
-        wanted.sort_unstable();
-        if got == wanted {
-            return Ok(());
-        }
-        Err(Flaw(format!(
-            "element {i} of PE {pe}'s target holds {got:?} (round, PE, element); it must hold {wanted:?}"
-        )))
-    }
-
-    /// The contributions to an output element; `None` where the target is not written.
-    fn wanted(&self, pe: usize, i: usize) -> Option<Vec<Term>> {
-        let (n, len, round) = (self.problem.n, self.problem.len, self.pes[pe].round);
-        let term = |of: usize, element: usize| (round, of as u32, element as u32);
-        let all = |pes: std::ops::Range<usize>, element: usize| Some(pes.map(|of| term(of, element)).collect());
-        match self.problem.what {
-            Collective::AllReduce => all(0..n, i),
-            Collective::Reduce { root } => {
-                if pe == root {
-                    all(0..n, i)
-                } else {
-                    None
-                }
-            }
-            Collective::ReduceScatter => all(0..n, pe * len + i),
-            Collective::AllGather => all(i / len..i / len + 1, i % len),
-            Collective::Gather { root } => {
-                if pe == root {
-                    all(i / len..i / len + 1, i % len)
-                } else {
-                    None
-                }
-            }
-            Collective::Scatter { root } => all(root..root + 1, pe * len + i),
-            Collective::Broadcast { root } => all(root..root + 1, i),
-            Collective::AllToAll => all(i / len..i / len + 1, pe * len + i % len),
-            Collective::InclusiveScan => all(0..pe + 1, i),
-            Collective::ExclusiveScan => {
-                if pe == 0 {
-                    None
-                } else {
-                    all(0..pe, i)
-                }
-            }
-        }
+        self.memory.forget(pe, clock, Buf::Work, 0)
     }
 
     fn deadlock(&self) -> Flaw {
-        let stuck: Vec<String> = (self.pes.iter().enumerate().filter(|(_, pe)| pe.round < ROUNDS))
-            .map(|(pe, state)| format!("PE {pe} at step {} ({:?})", state.next, self.plans[pe].get(state.next)))
+        let stuck = self.pes.iter().enumerate().filter(|(_, pe)| pe.turn < self.turns.len());
+        let stuck: Vec<String> = stuck
+            .map(|(pe, state)| {
+                format!("PE {pe} at step {} ({:?})", state.next, self.turns[state.turn].plans[pe].get(state.next))
+            })
             .collect();
         Flaw(format!("deadlock: {}", stuck.join(", ")))
     }
 }
+
+#[cfg(test)]
+mod tests;

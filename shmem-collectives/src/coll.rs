@@ -12,8 +12,8 @@ use std::rc::Rc;
 
 use shmem::{Elem, Error, ErrorKind, Kernel, Result, SymSlice, Team, World};
 
-use crate::plan::{Collective, Plan, Problem};
-use crate::plans::Algorithm;
+use crate::plan::{Collective, Hosts, Plan, Problem};
+use crate::plans::{Algorithm, Room};
 use crate::run::{Buffers, FLAG, Lane, Run};
 use crate::select::{Need, Selection};
 
@@ -26,6 +26,7 @@ pub struct Coll<'t> {
     slots: SymSlice<'t, u8>,
     work: SymSlice<'t, u8>,
     selection: Selection,
+    hosts: Hosts,
     state: RefCell<State<'t>>,
 }
 
@@ -86,6 +87,7 @@ impl<'t> Coll<'t> {
             slots: rest.slice(..2 * half)?,
             work: rest.slice(2 * half..)?,
             selection: Selection::default(),
+            hosts: Hosts::one(team.n_pes()),
             state: RefCell::new(State {
                 lane: Lane::new(team, flags),
                 calls: 0,
@@ -107,6 +109,20 @@ impl<'t> Coll<'t> {
         &mut self.selection
     }
 
+    /// Takes the PEs for those of these hosts, numbered host by host, whatever they are: for trying two-level algorithms on one host. All PEs of the
+    /// team must say the same.
+    ///
+    /// # Errors
+    /// [`Length`](ErrorKind::Length) if these are not as many PEs as the team has.
+    pub fn pretend_hosts(&mut self, hosts: Hosts) -> Result<()> {
+        let (given, needed) = (hosts.n(), self.team.n_pes());
+        if given != needed {
+            return Err(ErrorKind::Length { what: "PEs on all hosts", given, needed }.into());
+        }
+        self.hosts = hosts;
+        Ok(())
+    }
+
     /// Runs a collective to its end.
     pub(crate) fn run<T: Elem, K: Kernel<T>>(
         &self,
@@ -114,11 +130,11 @@ impl<'t> Coll<'t> {
         src: SymSlice<'_, T>,
         dst: SymSlice<'_, T>,
         kernel: &K,
-        complete: bool,
+        whole: bool,
     ) -> Result<()> {
         let mut state = self.state.borrow_mut();
         state.advance_all(true);
-        let (call, mut run) = self.prepare(&mut state, call, src, dst, complete)?;
+        let (call, mut run) = self.prepare(&mut state, call, src, dst, whole)?;
         run.advance(&mut state.lane, kernel, &|| call.to_string(), true).map(|_| ())
     }
 
@@ -129,13 +145,13 @@ impl<'t> Coll<'t> {
         src: SymSlice<'b, T>,
         dst: SymSlice<'b, T>,
         kernel: K,
-        complete: bool,
+        whole: bool,
     ) -> Result<Pending<'b, 't>> {
         let mut state = self.state.borrow_mut();
         // The queue outlives the borrows that `Pending` keeps: it holds the objects by their place in the world.
         let place = |object: SymSlice<'_, T>| self.world.object_at::<T>(object.offset(), object.len());
         let (src, dst) = (place(src)?, place(dst)?);
-        let (call, run) = self.prepare(&mut state, call, src, dst, complete)?;
+        let (call, run) = self.prepare(&mut state, call, src, dst, whole)?;
         let number = call.number;
         state.queue.push_back((number, Box::new(Started { run, kernel, call })));
         drop(state);
@@ -149,7 +165,7 @@ impl<'t> Coll<'t> {
         call: Result<Call>,
         src: SymSlice<'b, T>,
         dst: SymSlice<'b, T>,
-        complete: bool,
+        whole: bool,
     ) -> Result<(Numbered, Run<'b, T>)>
     where
         't: 'b,
@@ -176,10 +192,11 @@ impl<'t> Coll<'t> {
         let slots = self.slots.slice(parity * half..(parity + 1) * half)?.cast::<T>()?;
         let work = self.work.cast::<T>()?;
         let n = self.team.n_pes();
-        let need = Need { slots: slots.len(), work: work.len(), size: size_of::<T>(), complete };
-        let (algorithm, chunk) = self.selection.choose(call.what, n, call.len, in_place, need);
-        let problem = Problem { what: call.what, n, len: call.len, chunk, in_place };
-        let plan = state.plan(problem, algorithm, self.team.me());
+        let need = Need { room: Room { work: work.len(), slot: slots.len() }, size: size_of::<T>(), whole };
+        let problem = Problem { what: call.what, n, len: call.len, chunk: 1, in_place };
+        let (algorithm, chunk) = self.selection.choose(&problem, &self.hosts, need);
+        let problem = Problem { chunk, ..problem };
+        let plan = state.plan(problem, algorithm, &self.hosts, self.team.me());
         let numbered = Numbered { number, call, in_place };
         let run = Run::new(problem, plan, Buffers { src, dst, work, slots }, numbered.digest());
         Ok((numbered, run))
@@ -204,12 +221,14 @@ impl<'t> Coll<'t> {
 
 impl<'t> State<'t> {
     /// This PE's plan, made once.
-    fn plan(&mut self, problem: Problem, algorithm: Algorithm, me: usize) -> Rc<Plan> {
+    fn plan(&mut self, problem: Problem, algorithm: Algorithm, hosts: &Hosts, me: usize) -> Rc<Plan> {
         match &self.latest {
             Some((latest, by, plan)) if *latest == problem && *by == algorithm => Rc::clone(plan),
             _ => {
-                let plan =
-                    self.plans.entry((problem, algorithm)).or_insert_with(|| algorithm.plan(&problem, me).into());
+                let plan = self
+                    .plans
+                    .entry((problem, algorithm))
+                    .or_insert_with(|| algorithm.plan(&problem, hosts, me).into());
                 let plan = Rc::clone(plan);
                 self.latest = Some((problem, algorithm, Rc::clone(&plan)));
                 plan

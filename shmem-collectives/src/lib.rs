@@ -4,6 +4,7 @@
 mod calls;
 pub mod check;
 mod coll;
+mod layout;
 pub mod op;
 pub mod plan;
 pub mod plans;

@@ -2,16 +2,18 @@
 //!
 //! - [`Step::Fold`] combines some regions, anywhere in the team, and writes the result to some regions, anywhere in the team: with one source and one
 //!   target it is a copy, a put or a get;
-//! - [`Step::Meet`] meets all PEs of the team: a barrier. Every plan has at least one, and its first carries what the caller asked for, so that
-//!   a mismatch is found; before it a plan touches nobody's memory but the slots;
+//! - [`Step::Meet`] meets all PEs: a barrier. A call has at least one, and its first carries what the caller asked for, so that mismatched calls are
+//!   found; a plan without one is run after one;
 //! - [`Step::Signal`] tells a PE that everything this PE did so far has happened;
 //! - [`Step::Wait`] waits for the next such word of a PE: the k-th wait for a PE pairs with the k-th signal of that PE to this one.
 //!
 //! A plan is pure data, made by a pure function of the [`Problem`] and the PE's number. The same plan is run ([`run`](crate::run)), proved
-//! ([`check`](crate::check)) and timed ([`model`](crate::model)); whatever holds in one holds in the others.
+//! ([`check`](crate::check)) and timed; whatever holds in one holds in the others.
 
 use std::fmt;
 use std::ops::Range;
+
+pub use crate::layout::{Blocks, Exchange, Hosts, Lane, Uneven};
 
 /// Which memory of a PE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -20,9 +22,10 @@ pub enum Buf {
     Src,
     /// The caller's target.
     Dst,
-    /// The collective's own memory, which the next collective uses again after its first meeting.
+    /// The collective's own memory, which the next collective uses again: not to be touched before its owner has entered.
     Work,
-    /// A second piece of it, which may be written before the first meeting: there are two, of which calls take turns.
+    /// Memory for plans that begin without asking: there are two such areas, taken in turn by the calls whose algorithm uses them (and by those calls
+    /// alone). Such a plan must make every PE leave after all have entered, so that nobody is in the last call but one any more when somebody begins.
     Slot,
 }
 
@@ -43,6 +46,11 @@ impl At {
     /// Elements `range` of `buf` on `pe`.
     pub fn new(pe: usize, buf: Buf, range: Range<usize>) -> Self {
         At { pe, buf, start: range.start, len: range.len() }
+    }
+
+    /// A part of it: elements `range` of its own.
+    pub fn piece(&self, range: Range<usize>) -> Self {
+        At { start: self.start + range.start, len: range.len(), ..*self }
     }
 
     /// The elements.
@@ -251,39 +259,14 @@ impl Problem {
 
     /// A range in pieces of at most `chunk` elements; none for an empty range.
     pub fn pieces(&self, range: Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
-        let chunk = self.chunk.max(1);
-        (range.start..range.end).step_by(chunk).map(move |start| start..(start + chunk).min(range.end))
+        pieces(range, self.chunk)
     }
 }
 
-/// Shorthand for writing plans.
-pub(crate) mod write {
-    use super::*;
-
-    /// One source to one target.
-    pub(crate) fn copy(from: At, into: At) -> Step {
-        Step::Fold { from: [from].into(), into: [into].into() }
-    }
-
-    /// Some sources to some targets.
-    pub(crate) fn fold(from: impl IntoIterator<Item = At>, into: impl IntoIterator<Item = At>) -> Step {
-        Step::Fold { from: from.into_iter().collect(), into: into.into_iter().collect() }
-    }
-
-    /// Tells a PE.
-    pub(crate) fn signal(to: usize) -> Step {
-        Step::Signal { to }
-    }
-
-    /// Waits for a PE.
-    pub(crate) fn hear(from: usize) -> Step {
-        Step::Wait { from }
-    }
-
-    /// Everybody but `me`, beginning with the next one: so that not all turn to the same PE at once.
-    pub(crate) fn others(n: usize, me: usize) -> impl Iterator<Item = usize> + Clone {
-        (1..n).map(move |distance| (me + distance) % n)
-    }
+/// A range in pieces of at most `chunk` elements; none for an empty range.
+pub(crate) fn pieces(range: Range<usize>, chunk: usize) -> impl Iterator<Item = Range<usize>> + Clone + use<> {
+    let chunk = chunk.max(1);
+    (range.start..range.end).step_by(chunk).map(move |start| start..(start + chunk).min(range.end))
 }
 
 #[cfg(test)]

@@ -73,13 +73,16 @@ pub(crate) struct Run<'b, T> {
     next: usize,
     buffers: Buffers<'b, T>,
     digest: u64,
+    /// Whether the plan meets by itself, or has been met for.
+    met: bool,
     meeting: Option<Meeting>,
 }
 
 impl<'b, T: Elem> Run<'b, T> {
     /// The run of `plan`, whose first meeting carries `digest`.
     pub(crate) fn new(problem: Problem, plan: Rc<Plan>, buffers: Buffers<'b, T>, digest: u64) -> Self {
-        Run { problem, plan, next: 0, buffers, digest, meeting: None }
+        let met = plan.contains(&Step::Meet);
+        Run { problem, plan, next: 0, buffers, digest, met, meeting: None }
     }
 
     /// Gets as far as is possible without waiting, or to the end if it may block: true when the plan is done. `call` is for reports.
@@ -90,16 +93,18 @@ impl<'b, T: Elem> Run<'b, T> {
         call: &dyn Fn() -> String,
         block: bool,
     ) -> Result<bool> {
+        if !self.met {
+            if !self.meet(lane, call, block)? {
+                return Ok(false);
+            }
+            self.met = true;
+        }
         let plan = Rc::clone(&self.plan);
         while let Some(step) = plan.get(self.next) {
             match step {
                 Step::Fold { from, into } => self.fold(lane, kernel, from, into)?,
                 Step::Meet => {
-                    let mut meeting = self.meeting.take().unwrap_or_else(|| lane.team.meet(self.digest));
-                    if block {
-                        meeting.wait(lane.team, call)?;
-                    } else if !meeting.poll(lane.team, call)? {
-                        self.meeting = Some(meeting);
+                    if !self.meet(lane, call, block)? {
                         return Ok(false);
                     }
                 }
@@ -114,6 +119,18 @@ impl<'b, T: Elem> Run<'b, T> {
                 }
             }
             self.next += 1;
+        }
+        Ok(true)
+    }
+
+    /// Meets all PEs: false if it would have to wait.
+    fn meet(&mut self, lane: &Lane<'_>, call: &dyn Fn() -> String, block: bool) -> Result<bool> {
+        let mut meeting = self.meeting.take().unwrap_or_else(|| lane.team.meet(self.digest));
+        if block {
+            meeting.wait(lane.team, call)?;
+        } else if !meeting.poll(lane.team, call)? {
+            self.meeting = Some(meeting);
+            return Ok(false);
         }
         Ok(true)
     }

@@ -4,20 +4,18 @@
 
 use shmem::{ErrorKind, Result};
 
-use crate::plan::{Collective, Problem};
-use crate::plans::Algorithm;
+use crate::plan::{Collective, Hosts, Problem};
+use crate::plans::{Algorithm, Room};
 
-/// What a call needs to know of the team's memory.
+/// What a call has, and asks of an algorithm.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Need {
-    /// Elements of slots.
-    pub(crate) slots: usize,
-    /// Elements of work memory.
-    pub(crate) work: usize,
+    /// Elements of memory that there are.
+    pub(crate) room: Room,
     /// Bytes of an element.
     pub(crate) size: usize,
-    /// Whether every fold must take all contributions at once: for operations that round or scale.
-    pub(crate) complete: bool,
+    /// Whether a fold must take all contributions at once: for reductions whose partial results are no elements.
+    pub(crate) whole: bool,
 }
 
 /// Bytes of a block up to which the one-shot algorithm is taken where memory is shared; beyond, a second hand-over costs less than the
@@ -41,26 +39,25 @@ impl Default for Selection {
 
 impl Selection {
     /// The algorithm and the elements of a piece for a call.
-    pub(crate) fn choose(
-        &self,
-        what: Collective,
-        n: usize,
-        len: usize,
-        in_place: bool,
-        need: Need,
-    ) -> (Algorithm, usize) {
-        let chunk = (PIECE / need.size.max(1)).max(1);
-        let problem = Problem { what, n, len, chunk, in_place };
-        let fits = |algorithm: Algorithm| {
-            algorithm.plans(what)
-                && algorithm.slots(&problem) <= need.slots
-                && algorithm.work(&problem) <= need.work
-                && (!need.complete || !what.reduces() || algorithm.is_complete())
-        };
+    pub(crate) fn choose(&self, problem: &Problem, hosts: &Hosts, need: Need) -> (Algorithm, usize) {
+        let Problem { what, len, .. } = *problem;
         let forced = self.forced.iter().find(|(name, _)| name == what.name()).map(|(_, algorithm)| *algorithm);
-        let small = (len * need.size <= self.small).then_some(Algorithm::Small);
-        let choice = forced.into_iter().chain(small).find(|algorithm| fits(*algorithm)).unwrap_or(Algorithm::Direct);
-        (choice, chunk)
+        let small = (len.saturating_mul(need.size) <= self.small).then_some(Algorithm::Small);
+        // The largest piece whose work memory there is.
+        let piece = (PIECE / need.size.max(1)).max(1);
+        let pieces = std::iter::successors(Some(piece), |piece| (*piece > 1).then_some(piece / 2));
+        let fit = |algorithm: Algorithm| {
+            if !algorithm.plans(what) || need.whole && what.reduces() && !algorithm.folds_whole() {
+                return None;
+            }
+            let chunk = pieces.clone().find(|chunk| {
+                let room = algorithm.room(&Problem { chunk: *chunk, ..*problem }, hosts);
+                room.work <= need.room.work && room.slot <= need.room.slot
+            });
+            chunk.map(|chunk| (algorithm, chunk))
+        };
+        let choice = forced.into_iter().chain(small).chain([Algorithm::Direct]).find_map(fit);
+        choice.unwrap_or((Algorithm::Pairwise, 1))
     }
 
     /// Takes `algorithm` for every call of the collective with this name, where it has a plan.
@@ -72,8 +69,8 @@ impl Selection {
         if !Collective::NAMES.contains(&collective) {
             return Err(bad(format!("give one of {}", Collective::NAMES.join(", "))).into());
         }
-        let algorithm = Algorithm::named(algorithm)
-            .ok_or_else(|| bad(format!("give one of {}", Algorithm::ALL.map(Algorithm::name).join(", "))))?;
+        let names = || format!("give one of {}", Algorithm::ALL.map(Algorithm::name).join(", "));
+        let algorithm: Algorithm = algorithm.parse().map_err(|_| bad(names()))?;
         self.forced.retain(|(name, _)| name != collective);
         self.forced.push((collective.into(), algorithm));
         Ok(())

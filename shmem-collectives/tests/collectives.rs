@@ -2,6 +2,7 @@
 
 use shmem::{Result, SymSlice, World};
 use shmem_collectives::op::Sum;
+use shmem_collectives::plan::Hosts;
 use shmem_collectives::plans::Algorithm;
 use shmem_collectives::{Coll, Pending};
 
@@ -125,14 +126,18 @@ fn table() -> Vec<(&'static str, bool, bool, Box<Run<'static>>, Box<Serial>)> {
 fn all_of(world: &World) -> Result<()> {
     let (me, n) = (world.me(), world.n_pes());
     let team = world.team();
-    for algorithm in [None, Some(Algorithm::Small), Some(Algorithm::Direct), Some(Algorithm::Ring)] {
+    for algorithm in std::iter::once(None).chain(Algorithm::ALL.map(Some)) {
         let mut coll = Coll::new(world, &team)?;
+        if algorithm == Some(Algorithm::Hierarchical) && n > 2 {
+            // Hosts of unequal sizes.
+            coll.pretend_hosts(Hosts::new([1, n / 2, n - 1 - n / 2].into_iter().filter(|size| *size > 0)))?;
+        }
         if let Some(algorithm) = algorithm {
             for name in table().iter().map(|row| row.0) {
                 coll.selection_mut().force(name, algorithm.name())?;
             }
         }
-        for len in [0, 1, 5, 511, 512, 513, 3001] {
+        for len in [0, 1, 5, 512, 513, 3001] {
             for (name, source_blocks, target_blocks, run, serial) in &table() {
                 let blocks = |many: bool| if many { n * len } else { len };
                 let src = world.alloc::<f32>(blocks(*source_blocks) + 32)?;

@@ -43,6 +43,8 @@ pub trait Reduce<T: Elem>: Copy + Send + Sync {
     type Acc: Elem;
     /// What it is called in messages.
     const NAME: &'static str;
+    /// Whether it does something to each contribution, or to the result, that must be done once.
+    const FINISHES: bool = false;
     /// A contribution as a partial result.
     fn widen(&self, element: T) -> Self::Acc;
     /// Two partial results in one; `left` is that of the earlier PEs.
@@ -259,6 +261,7 @@ arithmetic!(Prod, mul);
 impl<T: Scalable> Reduce<T> for Scaled<T::Factor> {
     type Acc = T::Acc;
     const NAME: &'static str = Op::Scaled(1.0).name();
+    const FINISHES: bool = true;
 
     #[inline(always)]
     fn widen(&self, element: T) -> T::Acc {
@@ -279,6 +282,7 @@ impl<T: Scalable> Reduce<T> for Scaled<T::Factor> {
 impl<T: Mean> Reduce<T> for Avg {
     type Acc = T::Total;
     const NAME: &'static str = Op::Avg.name();
+    const FINISHES: bool = true;
 
     #[inline(always)]
     fn widen(&self, element: T) -> T::Total {

@@ -2,102 +2,117 @@
 //!
 //! Two meetings, one when all buffers are ready and one when all work is done, and each element crosses between two PEs once. A reduction is cut into n
 //! stripes: PE i combines stripe i of all sources, in PE order, and writes it to all targets; since only PE i touches stripe i, this is safe in
-//! place. Of an all-reduce of m elements each PE reads (n-1)m/n and writes as many.
+//! place. 2(n-1) waits a PE; of an all-reduce of m elements each PE reads (n-1)m/n and writes as many.
 
-use crate::plan::write::{copy, fold, others};
-use crate::plan::{At, Buf, Collective, Plan, Problem, Step};
+use super::writer::{Writer, block, dst, src, work};
+use crate::plan::{At, Blocks, Collective, Exchange, Plan, Problem, Uneven};
 
 /// The plan of PE `me`.
-pub(super) fn plan(problem: &Problem, me: usize) -> Plan {
-    let (n, len) = (problem.n, problem.len);
-    let block = |i: usize| i * len..(i + 1) * len;
-    let src = |pe: usize, range: std::ops::Range<usize>| At::new(pe, Buf::Src, range);
-    let dst = |pe: usize, range: std::ops::Range<usize>| At::new(pe, Buf::Dst, range);
-    let mut plan = Plan::new();
+pub fn plan(problem: &Problem, me: usize) -> Plan {
+    let Problem { n, len, .. } = *problem;
+    let mut w = Writer::new(n, me, problem.chunk);
+    let stripe = Problem::part(len, n, me);
     match problem.what {
         Collective::AllReduce => {
-            plan.push(Step::Meet);
-            for piece in problem.pieces(Problem::part(len, n, me)) {
-                plan.push(fold((0..n).map(|pe| src(pe, piece.clone())), (0..n).map(|pe| dst(pe, piece.clone()))));
-            }
-            plan.push(Step::Meet);
+            w.meet();
+            w.fold((0..n).map(|pe| src(pe, stripe.clone())), (0..n).map(|pe| dst(pe, stripe.clone())));
+            w.meet();
         }
         Collective::Reduce { root } => {
-            plan.push(Step::Meet);
-            for piece in problem.pieces(Problem::part(len, n, me)) {
-                plan.push(fold((0..n).map(|pe| src(pe, piece.clone())), [dst(root, piece.clone())]));
-            }
-            plan.push(Step::Meet);
+            w.meet();
+            w.fold((0..n).map(|pe| src(pe, stripe.clone())), [dst(root, stripe.clone())]);
+            w.meet();
         }
-        Collective::ReduceScatter => {
-            plan.push(Step::Meet);
-            for piece in problem.pieces(0..len) {
-                let theirs = me * len + piece.start..me * len + piece.end;
-                plan.push(fold((0..n).map(|pe| src(pe, theirs.clone())), [dst(me, piece)]));
-            }
-            plan.push(Step::Meet);
-        }
-        Collective::AllGather => {
-            plan.push(Step::Meet);
-            if len > 0 {
-                plan.push(fold([src(me, 0..len)], (0..n).map(|distance| dst((me + distance) % n, block(me)))));
-            }
-            plan.push(Step::Meet);
-        }
-        Collective::Gather { root } => between(&mut plan, problem, copy(src(me, 0..len), dst(root, block(me)))),
-        Collective::Scatter { root } => between(&mut plan, problem, copy(src(root, block(me)), dst(me, 0..len))),
-        Collective::Broadcast { root } => between(&mut plan, problem, copy(src(root, 0..len), dst(me, 0..len))),
-        Collective::AllToAll if problem.in_place => {
-            // Everybody reads from the others into its own work memory, and overwrites its buffer when all have read.
-            plan.push(Step::Meet);
-            if len > 0 {
-                let work = |pe: usize| At::new(me, Buf::Work, block(pe));
-                plan.extend(others(n, me).map(|pe| copy(src(pe, block(me)), work(pe))));
-                plan.push(Step::Meet);
-                plan.extend(others(n, me).map(|pe| copy(work(pe), dst(me, block(pe)))));
-            } else {
-                plan.push(Step::Meet);
-            }
-        }
+        Collective::ReduceScatter => reduce_scatter(&mut w, &Blocks::equal(n, len)),
+        Collective::AllGather => all_gather(&mut w, &Blocks::equal(n, len), problem.in_place),
+        Collective::Gather { root } => with_root(&mut w, problem, root, src(me, 0..len), dst(root, block(me, len))),
+        Collective::Scatter { root } => with_root(&mut w, problem, root, src(root, block(me, len)), dst(me, 0..len)),
+        Collective::Broadcast { root } => with_root(&mut w, problem, root, src(root, 0..len), dst(me, 0..len)),
         Collective::AllToAll => {
-            plan.push(Step::Meet);
-            if len > 0 {
-                plan.extend(
-                    (0..n).map(|distance| (me + distance) % n).map(|pe| copy(src(me, block(pe)), dst(pe, block(me)))),
-                );
-            }
-            plan.push(Step::Meet);
+            return plan_exchange(&Exchange::equal(n, len, problem.chunk, problem.in_place, me), me);
         }
-        Collective::InclusiveScan | Collective::ExclusiveScan => scan(&mut plan, problem, me),
+        Collective::InclusiveScan => scan(&mut w, problem, 1),
+        Collective::ExclusiveScan => scan(&mut w, problem, 0),
     }
-    plan
+    w.done()
 }
 
-/// One copy a PE, between two meetings.
-fn between(plan: &mut Plan, problem: &Problem, step: Step) {
-    plan.push(Step::Meet);
-    if problem.len > 0 {
-        plan.push(step);
+/// The plan of PE `me` for blocks of different lengths.
+pub fn plan_uneven(problem: &Uneven, me: usize) -> Plan {
+    let mut w = Writer::new(problem.blocks.n(), me, problem.chunk);
+    if problem.gather {
+        all_gather(&mut w, &problem.blocks, problem.in_place);
+    } else {
+        reduce_scatter(&mut w, &problem.blocks);
     }
-    plan.push(Step::Meet);
+    w.done()
 }
 
-/// Each stripe is scanned by one PE: it needs the sources of all and writes a running combination to the target of each.
-fn scan(plan: &mut Plan, problem: &Problem, me: usize) {
-    let n = problem.n;
-    plan.push(Step::Meet);
-    let at = |buf: Buf, pe: usize, piece: &std::ops::Range<usize>| At::new(pe, buf, piece.clone());
-    for piece in problem.pieces(Problem::part(problem.len, n, me)) {
-        // From the last PE to the first, so that in place a source is read before it is overwritten.
-        for pe in (0..n).rev() {
-            let upto = match problem.what {
-                Collective::ExclusiveScan if pe == 0 => continue,
-                Collective::ExclusiveScan => pe,
-                _ => pe + 1,
-            };
-            plan.push(fold((0..upto).map(|other| at(Buf::Src, other, &piece)), [at(Buf::Dst, pe, &piece)]));
+/// The plan of PE `me` for an exchange, of which it knows its own part.
+pub fn plan_exchange(problem: &Exchange, me: usize) -> Plan {
+    let mut w = Writer::new(problem.n(), me, problem.chunk);
+    w.meet();
+    if problem.in_place {
+        // Everybody reads from the others into its own work memory, and overwrites its buffer when all have read.
+        let staged = Blocks::new(problem.from.iter().map(|lane| lane.len));
+        for pe in w.others() {
+            let lane = problem.from[pe];
+            w.copy(src(pe, lane.there..lane.there + lane.len), work(me, staged.range(pe)));
+        }
+        w.meet();
+        for pe in w.others() {
+            let lane = problem.from[pe];
+            w.copy(work(me, staged.range(pe)), dst(me, lane.here..lane.here + lane.len));
+        }
+    } else {
+        for pe in std::iter::once(me).chain(w.others()) {
+            let lane = problem.to[pe];
+            w.copy(src(me, lane.here..lane.here + lane.len), dst(pe, lane.there..lane.there + lane.len));
+        }
+        w.meet();
+    }
+    w.done()
+}
+
+fn all_gather(w: &mut Writer, blocks: &Blocks, in_place: bool) {
+    let range = blocks.range(w.me);
+    let targets = (usize::from(in_place)..w.n).map(|distance| dst(w.right(distance), range.clone()));
+    let targets: Vec<_> = targets.collect();
+    w.meet();
+    w.fold([src(w.me, 0..range.len())], targets);
+    w.meet();
+}
+
+fn reduce_scatter(w: &mut Writer, blocks: &Blocks) {
+    let range = blocks.range(w.me);
+    w.meet();
+    w.fold((0..w.n).map(|pe| src(pe, range.clone())), [dst(w.me, 0..range.len())]);
+    w.meet();
+}
+
+/// Everybody copies its part to or from the root once all are there; the root hears when all have done so.
+fn with_root(w: &mut Writer, problem: &Problem, root: usize, from: At, into: At) {
+    w.meet();
+    if w.me != root {
+        w.copy(from, into);
+        w.signal(root);
+    } else {
+        if !problem.in_place {
+            w.copy(from, into);
+        }
+        w.hear_all(w.others());
+    }
+}
+
+/// Each stripe is scanned by one PE: it needs the sources of all and writes to the target of each the combination of those before it, and of `own` more.
+fn scan(w: &mut Writer, problem: &Problem, own: usize) {
+    w.meet();
+    for piece in problem.pieces(Problem::part(problem.len, w.n, w.me)) {
+        // From the last PE to the first, so that in place a source is read before it is overwritten; PE 0 then has its result already.
+        let first = if problem.in_place { 1 } else { 1 - own };
+        for pe in (first..w.n).rev() {
+            w.fold((0..pe + own).map(|other| src(other, piece.clone())), [dst(pe, piece.clone())]);
         }
     }
-    plan.push(Step::Meet);
-    debug_assert!(plan.iter().all(|step| !matches!(step, Step::Fold { from, .. } if from.is_empty())));
+    w.meet();
 }
