@@ -1,18 +1,23 @@
-//! The checker: runs the plans of all PEs together over symbolic memory, three times in a row, and proves for this problem that
+//! The checker: runs the plans of all PEs together over symbolic memory, three times in a row, and proves for this
+//! problem that
 //!
-//! - every output element is combined from exactly the contributions that it must have, each once; where all PEs get one result, also in one and the
-//!   same order, so that it is the same to the bit;
-//! - no two accesses to an element, one of them a write, are unordered by signals: vector clocks (Fidge 1988, Mattern 1989) tell;
-//! - nobody touches a PE's buffers or its [`Buf::Work`] before that PE has entered the collective or after it may have left; nobody writes a source,
-//!   nor the target of a PE that gets nothing;
-//! - plans that use [`Buf::Slot`] leave nobody alone: each PE leaves after all have entered, and after the last access to its slots;
+//! - every output element is combined from exactly the contributions that it must have, each once; where all PEs get
+//!   one result, also in one and the same order, so that it is the same to the bit;
+//! - no two accesses to an element, one of them a write, are unordered by signals: vector clocks (Fidge 1988, Mattern
+//!   1989) tell;
+//! - nobody touches a PE's buffers or its [`Buf::Work`] before that PE has entered the collective or after it may have
+//!   left; nobody writes a source, nor the target of a PE that gets nothing;
+//! - plans that use [`Buf::Slot`] leave nobody alone: each PE leaves after all have entered, and after the last access
+//!   to its slots;
 //! - no PE waits for ever, and within each call each wait has its signal and each signal its wait.
 //!
-//! The last three are what lets calls follow each other in any mixture: work memory is closed in time like the caller's buffers, and of the two slot
-//! areas the one that a call takes was last used by the call before the last such, which every PE has left when any has left the last.
+//! The last three are what lets calls follow each other in any mixture: work memory is closed in time like the caller's
+//! buffers, and of the two slot areas the one that a call takes was last used by the call before the last such, which
+//! every PE has left when any has left the last.
 //!
-//! One schedule is enough: signals of a pair are taken in order and nothing else decides who goes on, so every schedule has the same order of events;
-//! and without a race it has the same values. It knows nothing of types, heaps or transports.
+//! One schedule is enough: signals of a pair are taken in order and nothing else decides who goes on, so every schedule
+//! has the same order of events; and without a race it has the same values. It knows nothing of types, heaps or
+//! transports.
 
 mod memory;
 mod spec;
@@ -77,7 +82,8 @@ pub fn check_exchange(parts: &[Exchange], plan: impl Fn(usize) -> Plan) -> Resul
     prove(Spec::of_exchange(parts)?, (0..parts.len()).map(plan).collect())
 }
 
-/// Proves that different collectives of one team may follow each other: each entry is a problem with the plans of all its PEs.
+/// Proves that different collectives of one team may follow each other: each entry is a problem with the plans of all
+/// its PEs.
 ///
 /// # Errors
 /// The first flaw that was found.

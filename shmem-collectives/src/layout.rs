@@ -77,8 +77,8 @@ pub struct Lane {
     pub len: usize,
 }
 
-/// What one PE knows of an all-to-all with unequal counts: its own counts and displacements, and those of the others that concern it. (The others tell
-/// them; the whole matrix is known to nobody.)
+/// What one PE knows of an all-to-all with unequal counts: its own counts and displacements, and those of the others
+/// that concern it. (The others tell them; the whole matrix is known to nobody.)
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Exchange {
     /// To every PE of the team, itself included.
@@ -87,7 +87,8 @@ pub struct Exchange {
     pub from: Box<[Lane]>,
     /// The largest piece that is moved at a time, in elements; at least 1.
     pub chunk: usize,
-    /// Whether source and target are one buffer; what goes to a PE then lies where what comes from it will, and is as long.
+    /// Whether source and target are one buffer; what goes to a PE then lies where what comes from it will, and is as
+    /// long.
     pub in_place: bool,
 }
 
@@ -154,7 +155,8 @@ pub(crate) fn common(a: &Range<usize>, b: &Range<usize>) -> Range<usize> {
     start..a.end.min(b.end).max(start)
 }
 
-/// The larger pieces in which a plan that works in stages goes through a range; one empty piece for an empty range, so that what must be said is said.
+/// The larger pieces in which a plan that works in stages goes through a range; one empty piece for an empty range, so
+/// that what must be said is said.
 pub(crate) fn segments(range: Range<usize>, size: usize) -> Vec<Range<usize>> {
     let all: Vec<Range<usize>> = pieces(range.clone(), size).collect();
     if all.is_empty() { vec![range] } else { all }

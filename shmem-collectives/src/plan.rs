@@ -1,14 +1,15 @@
 //! The vocabulary of collectives: a plan is what one PE does, in order, and there are four things it can do.
 //!
-//! - [`Step::Fold`] combines some regions, anywhere in the team, and writes the result to some regions, anywhere in the team: with one source and one
-//!   target it is a copy, a put or a get;
-//! - [`Step::Meet`] meets all PEs: a barrier. A call has at least one, and its first carries what the caller asked for, so that mismatched calls are
-//!   found; a plan without one is run after one;
+//! - [`Step::Fold`] combines some regions, anywhere in the team, and writes the result to some regions, anywhere in the
+//!   team: with one source and one target it is a copy, a put or a get;
+//! - [`Step::Meet`] meets all PEs: a barrier. A call has at least one, and its first carries what the caller asked for,
+//!   so that mismatched calls are found; a plan without one is run after one;
 //! - [`Step::Signal`] tells a PE that everything this PE did so far has happened;
-//! - [`Step::Wait`] waits for the next such word of a PE: the k-th wait for a PE pairs with the k-th signal of that PE to this one.
+//! - [`Step::Wait`] waits for the next such word of a PE: the k-th wait for a PE pairs with the k-th signal of that PE
+//!   to this one.
 //!
-//! A plan is pure data, made by a pure function of the [`Problem`] and the PE's number. The same plan is run ([`run`](crate::run)), proved
-//! ([`check`](crate::check)) and timed; whatever holds in one holds in the others.
+//! A plan is pure data, made by a pure function of the [`Problem`] and the PE's number. The same plan is run
+//! ([`run`](crate::run)), proved ([`check`](crate::check)) and timed; whatever holds in one holds in the others.
 
 use std::fmt;
 use std::ops::Range;
@@ -22,10 +23,12 @@ pub enum Buf {
     Src,
     /// The caller's target.
     Dst,
-    /// The collective's own memory, which the next collective uses again: not to be touched before its owner has entered.
+    /// The collective's own memory, which the next collective uses again: not to be touched before its owner has
+    /// entered.
     Work,
-    /// Memory for plans that begin without asking: there are two such areas, taken in turn by the calls whose algorithm uses them (and by those calls
-    /// alone). Such a plan must make every PE leave after all have entered, so that nobody is in the last call but one any more when somebody begins.
+    /// Memory for plans that begin without asking: there are two such areas, taken in turn by the calls whose algorithm
+    /// uses them (and by those calls alone). Such a plan must make every PE leave after all have entered, so that
+    /// nobody is in the last call but one any more when somebody begins.
     Slot,
 }
 
@@ -68,8 +71,8 @@ impl fmt::Debug for At {
 /// One thing that a PE does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Combines the sources in their order and writes the result to every target. All regions have the same length; a target may be one of the
-    /// sources, and otherwise overlaps none.
+    /// Combines the sources in their order and writes the result to every target. All regions have the same length; a
+    /// target may be one of the sources, and otherwise overlaps none.
     Fold {
         /// What is combined.
         from: Box<[At]>,
@@ -93,7 +96,8 @@ pub enum Step {
 /// What one PE does.
 pub type Plan = Vec<Step>;
 
-/// Which collective, with what distinguishes its uses. Lengths are those of a *block*: the elements that one PE contributes to, or gets from, one other.
+/// Which collective, with what distinguishes its uses. Lengths are those of a *block*: the elements that one PE
+/// contributes to, or gets from, one other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Collective {
     /// Every target is the combination of all sources.
@@ -150,8 +154,9 @@ pub struct Problem {
     pub len: usize,
     /// The largest piece that is moved at a time, in elements; at least 1.
     pub chunk: usize,
-    /// Whether source and target are one buffer. A gathering collective's source is then block i of PE i's target, a scattering one's target is
-    /// block i of PE i's source, and for the rest both begin at the same element (as NCCL has it).
+    /// Whether source and target are one buffer. A gathering collective's source is then block i of PE i's target, a
+    /// scattering one's target is block i of PE i's source, and for the rest both begin at the same element (as NCCL
+    /// has it).
     pub in_place: bool,
 }
 
@@ -250,7 +255,8 @@ impl Problem {
         }
     }
 
-    /// The elements of part `i` of `parts` nearly equal parts of `len` elements: the first ones are longer by one where they do not divide.
+    /// The elements of part `i` of `parts` nearly equal parts of `len` elements: the first ones are longer by one where
+    /// they do not divide.
     pub fn part(len: usize, parts: usize, i: usize) -> Range<usize> {
         let (each, rest) = (len / parts, len % parts);
         let start = i * each + i.min(rest);

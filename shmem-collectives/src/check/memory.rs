@@ -1,7 +1,7 @@
 //! The memory of all PEs as the checker sees it: what every element holds, as a symbolic sum, and who touched it last.
 //!
-//! Sums are interned: one number is one sum in one order, so that equal means equal to the bit. Of a sum only its contributions matter besides: one
-//! element of one call, from a set of PEs.
+//! Sums are interned: one number is one sum in one order, so that equal means equal to the bit. Of a sum only its
+//! contributions matter besides: one element of one call, from a set of PEs.
 
 use std::collections::HashMap;
 
@@ -175,7 +175,8 @@ impl Memory {
         let untouched = value == UNKNOWN || got == Terms { call, element: i, pes: 1 << pe };
         if got != want && !(wanted.pes == 0 && untouched) {
             return Err(Flaw(format!(
-                "element {i} of PE {pe}'s target is element {} of PEs {:b} in call {}; it must be element {} of PEs {:b} in call {call}",
+                "element {i} of PE {pe}'s target is element {} of PEs {:b} in call {}; it must be element {} of \
+                 PEs {:b} in call {call}",
                 got.element, got.pes, got.call, want.element, want.pes
             )));
         }

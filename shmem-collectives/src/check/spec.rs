@@ -1,5 +1,6 @@
-//! What a collective must do, element by element: how long every PE's buffers are, where they lie, and what each output element is made of. A PE whose
-//! source is not used has none here, one that gets nothing has no target: whoever touches them is out of bounds.
+//! What a collective must do, element by element: how long every PE's buffers are, where they lie, and what each output
+//! element is made of. A PE whose source is not used has none here, one that gets nothing has no target: whoever
+//! touches them is out of bounds.
 
 use super::Flaw;
 use super::memory::Place;

@@ -1,11 +1,13 @@
-//! Bruck (Bruck, Ho, Kipnis, Upfal, Weathersby 1997): ceil(log2 n) rounds for any number of PEs, in round k with the PE 2^k further on; for small blocks in
-//! large teams.
+//! Bruck (Bruck, Ho, Kipnis, Upfal, Weathersby 1997): ceil(log2 n) rounds for any number of PEs, in round k with the PE
+//! 2^k further on; for small blocks in large teams.
 //!
-//! All-gather: a PE collects in its slots the blocks of itself and the PEs behind it in order, and in round k sends all it has, up to what is missing, to
-//! the PE 2^k back: each block crosses once. All-to-all: a block that must go d further goes by 2^k in each round k whose bit is set in d: about half the
-//! blocks in every round, so log2 n / 2 times the elements in log2 n instead of n-1 messages.
+//! All-gather: a PE collects in its slots the blocks of itself and the PEs behind it in order, and in round k sends all
+//! it has, up to what is missing, to the PE 2^k back: each block crosses once. All-to-all: a block that must go d
+//! further goes by 2^k in each round k whose bit is set in d: about half the blocks in every round, so log2 n / 2 times
+//! the elements in log2 n instead of n-1 messages.
 //!
-//! Nobody asks before it writes: in the rounds everybody hears of everybody, as slots demand. What arrives in a round has a place of its own.
+//! Nobody asks before it writes: in the rounds everybody hears of everybody, as slots demand. What arrives in a round
+//! has a place of its own.
 
 use super::writer::{Writer, block, dst, slot, src};
 use crate::plan::{At, Collective, Plan, Problem};

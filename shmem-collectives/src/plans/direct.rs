@@ -1,8 +1,9 @@
 //! Direct: every PE reads from and writes to everybody's buffers; for PEs that share memory.
 //!
-//! Two meetings, one when all buffers are ready and one when all work is done, and each element crosses between two PEs once. A reduction is cut into n
-//! stripes: PE i combines stripe i of all sources, in PE order, and writes it to all targets; since only PE i touches stripe i, this is safe in
-//! place. 2(n-1) waits a PE; of an all-reduce of m elements each PE reads (n-1)m/n and writes as many.
+//! Two meetings, one when all buffers are ready and one when all work is done, and each element crosses between two PEs
+//! once. A reduction is cut into n stripes: PE i combines stripe i of all sources, in PE order, and writes it to all
+//! targets; since only PE i touches stripe i, this is safe in place. 2(n-1) waits a PE; of an all-reduce of m elements
+//! each PE reads (n-1)m/n and writes as many.
 
 use super::writer::{Writer, block, dst, src, work};
 use crate::plan::{At, Blocks, Collective, Exchange, Plan, Problem, Uneven};
@@ -104,11 +105,13 @@ fn with_root(w: &mut Writer, problem: &Problem, root: usize, from: At, into: At)
     }
 }
 
-/// Each stripe is scanned by one PE: it needs the sources of all and writes to the target of each the combination of those before it, and of `own` more.
+/// Each stripe is scanned by one PE: it needs the sources of all and writes to the target of each the combination of
+/// those before it, and of `own` more.
 fn scan(w: &mut Writer, problem: &Problem, own: usize) {
     w.meet();
     for piece in problem.pieces(Problem::part(problem.len, w.n, w.me)) {
-        // From the last PE to the first, so that in place a source is read before it is overwritten; PE 0 then has its result already.
+        // From the last PE to the first, so that in place a source is read before it is overwritten; PE 0 then has its
+        // result already.
         let first = if problem.in_place { 1 } else { 1 - own };
         for pe in (first..w.n).rev() {
             w.fold((0..pe + own).map(|other| src(other, piece.clone())), [dst(pe, piece.clone())]);

@@ -1,12 +1,15 @@
-//! Double binary tree (Sanders, Speck, Träff 2009): two trees over the PEs without the root, each of which carries half of the elements; a PE that has
-//! children in one is a leaf in the other, so that all links are busy. For large messages in large teams, where a ring has too many steps.
+//! Double binary tree (Sanders, Speck, Träff 2009): two trees over the PEs without the root, each of which carries half
+//! of the elements; a PE that has children in one is a leaf in the other, so that all links are busy. For large
+//! messages in large teams, where a ring has too many steps.
 //!
-//! PEs are numbered 1 to p from the root on. The first tree is the binary tree in which the parent of x is got by moving its lowest bit one up: odd numbers
-//! are leaves. The second is its mirror image if p is even, and otherwise the same moved on by one: even numbers are leaves, but for one PE that is a leaf
-//! twice. Each half goes in pieces through its tree, the halves' pieces in turn.
+//! PEs are numbered 1 to p from the root on. The first tree is the binary tree in which the parent of x is got by
+//! moving its lowest bit one up: odd numbers are leaves. The second is its mirror image if p is even, and otherwise the
+//! same moved on by one: even numbers are leaves, but for one PE that is a leaf twice. Each half goes in pieces through
+//! its tree, the halves' pieces in turn.
 //!
-//! Of a broadcast of m elements every PE reads m; of a reduce those with two children read m, the root m; an all-reduce is both, at most 2m a PE, a piece
-//! on its way down while later ones are on their way up. About 2 log2 n steps more than pieces each way.
+//! Of a broadcast of m elements every PE reads m; of a reduce those with two children read m, the root m; an all-reduce
+//! is both, at most 2m a PE, a piece on its way down while later ones are on their way up. About 2 log2 n steps more
+//! than pieces each way.
 
 use super::pipeline::{Down, Node, Up, keep};
 use super::writer::Writer;
@@ -28,8 +31,8 @@ pub fn plan(problem: &Problem, me: usize) -> Plan {
     let half = |h: usize| Problem::part(problem.len, 2, h);
     let up = |root: usize| [0, 1].map(|h| Up::new(me, &|pe| node(n, root, h, pe), half(h), chunk, true));
     let down = |root: usize, ready| [0, 1].map(|h| Down::new(node(n, root, h, me), half(h), chunk, ready));
-    // A piece that ends here has time: a PE takes it a tree's height of pieces after the one that it must pass on, so that it does not hold up those who
-    // wait for it by waiting itself for what is not urgent.
+    // A piece that ends here has time: a PE takes it a tree's height of pieces after the one that it must pass on, so
+    // that it does not hold up those who wait for it by waiting itself for what is not urgent.
     let late = |root: usize| [0, 1].map(|h| if node(n, root, h, me).is_leaf() { n.ilog2() as usize + 1 } else { 0 });
     match problem.what {
         Collective::Reduce { root } => {
@@ -52,8 +55,8 @@ pub fn plan(problem: &Problem, me: usize) -> Plan {
         }
         _ => {
             let (up, down) = (up(0), down(0, None));
-            // A PE hears of a piece that its parent has read two steps after it was read, and so of a piece that comes down: words of one PE to another
-            // must be heard in the order in which they are said.
+            // A PE hears of a piece that its parent has read two steps after it was read, and so of a piece that comes
+            // down: words of one PE to another must be heard in the order in which they are said.
             let behind = [0, 1].map(|h| 2 * depth(n, h, me) + late(0)[h]);
             up.iter().for_each(|up| up.start(&mut w));
             in_turn([0, 1].map(|h| up[h].steps() + behind[h]), |h, t| {

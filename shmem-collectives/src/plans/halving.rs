@@ -1,14 +1,16 @@
-//! Recursive halving and doubling (Rabenseifner 2004), for any number of PEs; for messages that are large enough to be cut and small enough for the number
-//! of rounds to matter.
+//! Recursive halving and doubling (Rabenseifner 2004), for any number of PEs; for messages that are large enough to be
+//! cut and small enough for the number of rounds to matter.
 //!
-//! Reduce-scatter: a group of PEs with as many stripes splits in two halves, the lower of which may be larger by one. Each PE reads from a partner in the
-//! other half that half's part of what its own half will finish, and adds it; then each half goes on alone. If the lower half is larger, its last PE has
-//! no partner: each PE of the upper half reads one stripe of it more, its own. After ceil(log2 n) rounds every PE has its own stripe. All-gather: the
-//! same way back, and the PE without a partner reads from each of the others its stripe.
+//! Reduce-scatter: a group of PEs with as many stripes splits in two halves, the lower of which may be larger by one.
+//! Each PE reads from a partner in the other half that half's part of what its own half will finish, and adds it; then
+//! each half goes on alone. If the lower half is larger, its last PE has no partner: each PE of the upper half reads
+//! one stripe of it more, its own. After ceil(log2 n) rounds every PE has its own stripe. All-gather: the same way
+//! back, and the PE without a partner reads from each of the others its stripe.
 //!
-//! An all-reduce of m elements moves 2(n-1)/n of m per PE in 2 ceil(log2 n) rounds if n is a power of two; otherwise at most two stripes more a round.
-//! Partial results are in the target (of an all-reduce) or the work memory. What a PE reads from its partner is never what that one writes in this round;
-//! it is written again only with the result, which has been made from what was read.
+//! An all-reduce of m elements moves 2(n-1)/n of m per PE in 2 ceil(log2 n) rounds if n is a power of two; otherwise at
+//! most two stripes more a round. Partial results are in the target (of an all-reduce) or the work memory. What a PE
+//! reads from its partner is never what that one writes in this round; it is written again only with the result, which
+//! has been made from what was read.
 
 use std::ops::Range;
 

@@ -1,16 +1,18 @@
-//! Two levels, for teams on several hosts, which may have different numbers of PEs: as little as possible goes between hosts, and all PEs of a host share
-//! that work, whatever their number.
+//! Two levels, for teams on several hosts, which may have different numbers of PEs: as little as possible goes between
+//! hosts, and all PEs of a host share that work, whatever their number.
 //!
-//! All-reduce: the PEs of a host cut the elements in as many stripes and combine one each over the host. Of each part of the elements that one host
-//! finishes, each PE of it takes a share and reads the partial results of the other hosts for it, from whichever PEs have them. The result goes to all
-//! targets of the host, and the other hosts read it once each. Per host, 2(H-1)/H of m elements come in and go out, the least possible with H hosts. In
-//! segments, of which the three stages are in work at the same time. In place nothing is lost: a stripe is read by the one PE that writes it, and what it
-//! has written is overwritten only with the result, which was made from it.
+//! All-reduce: the PEs of a host cut the elements in as many stripes and combine one each over the host. Of each part
+//! of the elements that one host finishes, each PE of it takes a share and reads the partial results of the other hosts
+//! for it, from whichever PEs have them. The result goes to all targets of the host, and the other hosts read it once
+//! each. Per host, 2(H-1)/H of m elements come in and go out, the least possible with H hosts. In segments, of which
+//! the three stages are in work at the same time. In place nothing is lost: a stripe is read by the one PE that writes
+//! it, and what it has written is overwritten only with the result, which was made from it.
 //!
-//! All-gather: of each other host's blocks each PE of this host reads a part, straight into all targets of the host. Reduce-scatter: for each other host,
-//! each PE combines a part of what that one's PEs get over its host; these read it and add it to their own host's. Both let each byte cross once.
-//! Broadcast: a chain of hosts in segments; the PEs of a host share each. All-to-all: for each PE elsewhere, one PE of the host puts together what all of
-//! the host have for it; it reads one piece from each host instead of one from each PE.
+//! All-gather: of each other host's blocks each PE of this host reads a part, straight into all targets of the host.
+//! Reduce-scatter: for each other host, each PE combines a part of what that one's PEs get over its host; these read it
+//! and add it to their own host's. Both let each byte cross once. Broadcast: a chain of hosts in segments; the PEs of a
+//! host share each. All-to-all: for each PE elsewhere, one PE of the host puts together what all of the host have for
+//! it; it reads one piece from each host instead of one from each PE.
 
 use std::ops::Range;
 
@@ -236,7 +238,8 @@ impl Two<'_> {
         w.hear_all(handled);
     }
 
-    /// Where PE `by` has its host's partial result for a range of the block of PE `of` elsewhere: what it handles for other hosts lies host by host.
+    /// Where PE `by` has its host's partial result for a range of the block of PE `of` elsewhere: what it handles for
+    /// other hosts lies host by host.
     fn partial(&self, by: usize, of: usize, range: &Range<usize>) -> At {
         let (own, host) = (self.hosts.of(by), self.hosts.of(of));
         let before: usize =
@@ -314,7 +317,8 @@ impl Two<'_> {
         }
         let neighbours = self.neighbours();
         if self.problem.in_place {
-            // My host's blocks for me wait behind those that I have collected, until all have read what will be overwritten.
+            // My host's blocks for me wait behind those that I have collected, until all have read what will be
+            // overwritten.
             let start = mine.len() * local.len() * len;
             let wait = |pe: usize| work(me, start + (pe - local.start) * len..start + (pe - local.start + 1) * len);
             neighbours.iter().for_each(|pe| w.copy(src(*pe, block(me, len)), wait(*pe)));

@@ -1,7 +1,9 @@
 //! Mesh: everything goes to PE 0 and from there to all; the naive way, for comparison.
 //!
-//! PE 0 reads n-1 times m elements of an all-reduce of m and combines them in PE order; then each of the others reads the result from it. Three words
-//! between PE 0 and each other.
+//! PE 0 reads n-1 times m elements of an all-reduce of m and combines them in PE order; then each of the others reads
+//! the result from it. Three words between PE 0 and each other.
+
+use std::ops::Range;
 
 use super::pipeline::keep;
 use super::writer::{Writer, block, dst, src};
@@ -26,7 +28,14 @@ pub fn plan(problem: &Problem, me: usize) -> Plan {
             w.copy(src(me, 0..len), dst(me, block(me, len)));
         }
         w.hear(0);
-        parts.into_iter().for_each(|part| w.copy(dst(0, part.clone()), dst(me, part)));
+        // Of the blocks, all but the own one.
+        let mut get = |part: Range<usize>| w.copy(dst(0, part.clone()), dst(me, part));
+        if gathers {
+            get(0..me * len);
+            get((me + 1) * len..n * len);
+        } else {
+            get(0..len);
+        }
         w.signal(0);
     } else {
         w.hear_all(w.others());

@@ -1,7 +1,8 @@
-//! The algorithms, one a file: each a pure function from a problem and a PE's number to what that PE does. [`Algorithm`] is the table of them.
+//! The algorithms, one a file: each a pure function from a problem and a PE's number to what that PE does.
+//! [`Algorithm`] is the table of them.
 //!
-//! What need only be copied is mostly put, what is combined is got; all but [`Algorithm::uses_slots`] begin with asking: nobody's buffers are touched before
-//! it is known that it has entered.
+//! What need only be copied is mostly put, what is combined is got; all but [`Algorithm::uses_slots`] begin with
+//! asking: nobody's buffers are touched before it is known that it has entered.
 
 pub mod bruck;
 pub mod direct;
@@ -149,7 +150,8 @@ impl Algorithm {
         }
     }
 
-    /// The plan of PE `me` for an all-to-all with unequal counts, of which it knows its own part; none where there is no such.
+    /// The plan of PE `me` for an all-to-all with unequal counts, of which it knows its own part; none where there is
+    /// no such.
     pub fn plan_exchange(self, problem: &Exchange, me: usize) -> Option<Plan> {
         match self {
             Algorithm::Direct => Some(direct::plan_exchange(problem, me)),
@@ -158,12 +160,14 @@ impl Algorithm {
         }
     }
 
-    /// Whether each of its folds takes all contributions at once, in PE order: such algorithms all give the same bits, for any length and piece.
+    /// Whether each of its folds takes all contributions at once, in PE order: such algorithms all give the same bits,
+    /// for any length and piece.
     pub fn folds_whole(self) -> bool {
         matches!(self, Algorithm::Small | Algorithm::Direct)
     }
 
-    /// Whether its plans use [`Buf::Slot`](crate::plan::Buf::Slot). All calls of these (of any length) take the two areas in turn.
+    /// Whether its plans use [`Buf::Slot`](crate::plan::Buf::Slot). All calls of these (of any length) take the two
+    /// areas in turn.
     pub fn uses_slots(self, what: Collective) -> bool {
         match self {
             Algorithm::Small | Algorithm::Bruck => true,

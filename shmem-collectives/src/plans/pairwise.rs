@@ -1,10 +1,13 @@
-//! Pairwise: an all-to-all in rounds, in each of which a PE turns to one other; for blocks that are large enough to fill a link by themselves.
+//! Pairwise: an all-to-all in rounds, in each of which a PE turns to one other; for blocks that are large enough to
+//! fill a link by themselves.
 //!
-//! With n a power of two the partner in round r is `me ^ r`, so that pairs talk to each other; otherwise a PE writes to the one r further on. Each block
-//! crosses once: (n-1) rounds, (n-1) blocks a PE. A PE must have entered before it is written to, which it says at the beginning.
+//! With n a power of two the partner in round r is `me ^ r`, so that pairs talk to each other; otherwise a PE writes to
+//! the one r further on. Each block crosses once: (n-1) rounds, (n-1) blocks a PE. A PE must have entered before it is
+//! written to, which it says at the beginning.
 //!
-//! In place, pairs swap their blocks piece by piece through work memory: in round r of n, the partner of i is `r - i`, which is symmetric for any n. Each
-//! reads the other's piece, says so, and overwrites its own when it has heard the same.
+//! In place, pairs swap their blocks piece by piece through work memory: in round r of n, the partner of i is `r - i`,
+//! which is symmetric for any n. Each reads the other's piece, says so, and overwrites its own when it has heard the
+//! same.
 
 use super::writer::{Writer, dst, src, work};
 use crate::plan::{Collective, Exchange, Plan, Problem, pieces};
@@ -32,7 +35,8 @@ pub fn plan_exchange(problem: &Exchange, me: usize) -> Plan {
 
 fn send(w: &mut Writer, problem: &Exchange) {
     let (n, me) = (w.n, w.me);
-    // Who has written here is known to have entered: with shifts, the one whose turn it is in the second half of the rounds.
+    // Who has written here is known to have entered: with shifts, the one whose turn it is in the second half of the
+    // rounds.
     let asked = |round: usize| n.is_power_of_two() || 2 * round <= n;
     let (to, from) = (
         |w: &Writer, round: usize| if n.is_power_of_two() { me ^ round } else { w.right(round) },

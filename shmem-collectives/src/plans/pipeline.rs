@@ -1,8 +1,9 @@
 //! What goes up or down a tree in pieces, one behind the other: the common part of chains, binomial and double trees.
 //!
-//! Up: a PE combines a piece of its children with its own and keeps it in one of two places in its work memory, from which its parent gets it; it writes
-//! there again when the parent has said that it is done. A leaf's source is there all the time, and is spoken of once. At the end a PE must know that all
-//! of it has been read: its parent says so, unless what comes down tells it.
+//! Up: a PE combines a piece of its children with its own and keeps it in one of two places in its work memory, from
+//! which its parent gets it; it writes there again when the parent has said that it is done. A leaf's source is there
+//! all the time, and is spoken of once. At the end a PE must know that all of it has been read: its parent says so,
+//! unless what comes down tells it.
 //!
 //! Down: a PE gets a piece from its parent's target, where it stays, so that only the last word goes back.
 

@@ -1,12 +1,13 @@
-//! Recursive doubling: in round r, PEs whose numbers differ in bit r tell each other all they know (Thakur, Rabenseifner, Gropp 2005); for small messages
-//! in large teams.
+//! Recursive doubling: in round r, PEs whose numbers differ in bit r tell each other all they know (Thakur,
+//! Rabenseifner, Gropp 2005); for small messages in large teams.
 //!
-//! An all-reduce takes log2 n rounds of one hand-over each and moves m log2 n elements a PE: both write their sum into the other's slots and combine, the
-//! lower PE's first, so that all get the same to the bit. Nobody asks before it writes: everybody hears of everybody, as slots demand. An all-gather
-//! takes as many rounds and moves each element once: what is known lies in the target, where the partner gets it.
+//! An all-reduce takes log2 n rounds of one hand-over each and moves m log2 n elements a PE: both write their sum into
+//! the other's slots and combine, the lower PE's first, so that all get the same to the bit. Nobody asks before it
+//! writes: everybody hears of everybody, as slots demand. An all-gather takes as many rounds and moves each element
+//! once: what is known lies in the target, where the partner gets it.
 //!
-//! With n no power of two, the PEs from the largest power of two on hand their part to one PE of the lower ones each, and get the result from it: two
-//! rounds more.
+//! With n no power of two, the PEs from the largest power of two on hand their part to one PE of the lower ones each,
+//! and get the result from it: two rounds more.
 
 use super::pipeline::keep;
 use super::writer::{Writer, block, dst, slot, src};

@@ -1,12 +1,15 @@
-//! Ring: every PE talks to its two neighbours only (Patarasuk, Yuan 2009); for large messages, where every link is busy all the time.
+//! Ring: every PE talks to its two neighbours only (Patarasuk, Yuan 2009); for large messages, where every link is busy
+//! all the time.
 //!
-//! An all-reduce of m elements is a reduce-scatter, in which the partial result of each of n stripes goes once round the ring and grows, followed by an
-//! all-gather, in which the finished stripe goes round again: 2(n-1) steps, each PE reads 2(n-1)/n of m from its left neighbour, which is the least
-//! possible. A reduce-scatter or an all-gather alone is half of it. Broadcast and reduce are chains: m elements a PE, n-1 steps more than there are pieces.
+//! An all-reduce of m elements is a reduce-scatter, in which the partial result of each of n stripes goes once round
+//! the ring and grows, followed by an all-gather, in which the finished stripe goes round again: 2(n-1) steps, each PE
+//! reads 2(n-1)/n of m from its left neighbour, which is the least possible. A reduce-scatter or an all-gather alone is
+//! half of it. Broadcast and reduce are chains: m elements a PE, n-1 steps more than there are pieces.
 //!
-//! Everybody reads from its left neighbour, piece by piece, each as soon as it is there. Stripe i begins at PE i+1 and is finished at PE i. In an
-//! all-reduce it comes to be where it belongs, in the targets; what a PE overwrites in the second half is what its right neighbour has read in the first,
-//! since it has gone round. A reduce-scatter has no such room and uses two places in work memory in turn.
+//! Everybody reads from its left neighbour, piece by piece, each as soon as it is there. Stripe i begins at PE i+1 and
+//! is finished at PE i. In an all-reduce it comes to be where it belongs, in the targets; what a PE overwrites in the
+//! second half is what its right neighbour has read in the first, since it has gone round. A reduce-scatter has no such
+//! room and uses two places in work memory in turn.
 
 use super::pipeline::{self, Node};
 use super::writer::{Writer, dst, src, work};
@@ -115,8 +118,8 @@ fn reduce_scatter(w: &mut Writer, blocks: &Blocks, chunk: usize) {
     let (left, right) = (w.left(1), w.right(1));
     let room = chunk.max(1).min(blocks.longest());
     let turns = pieces(0..blocks.longest(), chunk).count();
-    // Partial results so far: each is announced to the right neighbour, and its place is free again when that one has answered. Of the last ones, whose
-    // places are not used again, it answers once.
+    // Partial results so far: each is announced to the right neighbour, and its place is free again when that one has
+    // answered. Of the last ones, whose places are not used again, it answers once.
     let (mut made, mut read) = (0, 0);
     let all = turns * (n - 2);
     w.signal(right);

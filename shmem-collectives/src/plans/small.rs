@@ -1,10 +1,12 @@
-//! One shot: everybody writes what the others need into their slots, tells them, waits for all and combines by itself; for messages of a few cache lines,
-//! where a call should cost one hand-over.
+//! One shot: everybody writes what the others need into their slots, tells them, waits for all and combines by itself;
+//! for messages of a few cache lines, where a call should cost one hand-over.
 //!
-//! Nobody asks before it writes. That is safe because there are two slot areas, taken in turn, and everybody hears from everybody in every call, also
-//! where no data passes between the two: whoever is in call k has left k-1, so that all have entered k-1 and left k-2, the last that used this area.
+//! Nobody asks before it writes. That is safe because there are two slot areas, taken in turn, and everybody hears from
+//! everybody in every call, also where no data passes between the two: whoever is in call k has left k-1, so that all
+//! have entered k-1 and left k-2, the last that used this area.
 //!
-//! n-1 signals and n-1 waits a PE, none behind another; each PE writes (n-1)m elements in an all-reduce of m, and combines in PE order.
+//! n-1 signals and n-1 waits a PE, none behind another; each PE writes (n-1)m elements in an all-reduce of m, and
+//! combines in PE order.
 
 use super::writer::{Writer, block, dst, slot, src};
 use crate::plan::{Blocks, Collective, Plan, Problem, Uneven};

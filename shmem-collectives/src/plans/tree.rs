@@ -1,10 +1,12 @@
 //! Binomial tree: ceil(log2 n) levels; for small and middle messages that have a root.
 //!
-//! PEs are numbered from the root. The parent of a PE is its number without the lowest bit, so that a subtree is a row of neighbouring PEs. What is only
-//! copied is put: a broadcast by the parent into the child's target, largest subtree first; the blocks of a scatter or gather into the child's or
-//! parent's work memory, except what is at its end. What is combined is got: see [`pipeline`](super::pipeline), which also takes turns with pieces.
+//! PEs are numbered from the root. The parent of a PE is its number without the lowest bit, so that a subtree is a row
+//! of neighbouring PEs. What is only copied is put: a broadcast by the parent into the child's target, largest subtree
+//! first; the blocks of a scatter or gather into the child's or parent's work memory, except what is at its end. What
+//! is combined is got: see [`pipeline`](super::pipeline), which also takes turns with pieces.
 //!
-//! The root of a broadcast of m elements writes m ceil(log2 n) of them; of a scatter or gather each level moves half of what is left, (n-1)m at the root.
+//! The root of a broadcast of m elements writes m ceil(log2 n) of them; of a scatter or gather each level moves half of
+//! what is left, (n-1)m at the root.
 
 use std::ops::Range;
 
@@ -77,7 +79,8 @@ impl Tree {
         self.v..(self.v + size).min(self.n)
     }
 
-    /// The blocks of PEs counted from the root, as pairs of where they are in a buffer of all blocks and how far they are from the first.
+    /// The blocks of PEs counted from the root, as pairs of where they are in a buffer of all blocks and how far they
+    /// are from the first.
     fn rows(&self, row: Range<usize>, len: usize) -> Vec<(Range<usize>, Range<usize>)> {
         let wrap = (self.n - self.root).clamp(row.start, row.end);
         let mut rows = Vec::new();
