@@ -29,8 +29,9 @@ pub struct Channel<'w, T> {
     core: &'w Core,
     ring: Ring,
     block: SymBox<'w, u64>,
-    /// Messages that this side has sent or received.
-    count: u64,
+    /// Messages that this PE has sent, and that it has received.
+    sent: u64,
+    received: u64,
     /// One message as words.
     words: Vec<u64>,
     value: std::marker::PhantomData<fn(T) -> T>,
@@ -49,7 +50,15 @@ impl<'w, T: Elem> Channel<'w, T> {
     pub(crate) fn new(core: &'w Core, block: SymBox<'w, u64>, sender: usize, receiver: usize, capacity: usize) -> Self {
         let at = block.sym().offset();
         let ring = Ring { sender, receiver, at, capacity: capacity as u64, width: Self::WIDTH };
-        Channel { core, ring, block, count: 0, words: vec![0; Self::WIDTH], value: std::marker::PhantomData }
+        Channel {
+            core,
+            ring,
+            block,
+            sent: 0,
+            received: 0,
+            words: vec![0; Self::WIDTH],
+            value: std::marker::PhantomData,
+        }
     }
 
     pub(crate) fn into_block(self) -> SymBox<'w, u64> {
@@ -64,8 +73,8 @@ impl<'w, T: Elem> Channel<'w, T> {
     pub fn send(&mut self, value: T) -> Result<()> {
         self.require(self.ring.sender, "send to")?;
         bytemuck::cast_slice_mut(&mut self.words)[..size_of::<T>()].copy_from_slice(bytemuck::bytes_of(&value));
-        self.ring.push(&self.core.link, self.count, &self.words)?;
-        self.count += 1;
+        self.ring.push(&self.core.link, self.sent, &self.words)?;
+        self.sent += 1;
         Ok(())
     }
 
@@ -75,7 +84,7 @@ impl<'w, T: Elem> Channel<'w, T> {
     /// [`Channel`](ErrorKind::Channel) if this PE is not the receiver; [`PeerLost`](ErrorKind::PeerLost), [`Timeout`](ErrorKind::Timeout).
     pub fn recv(&mut self) -> Result<T> {
         self.require(self.ring.receiver, "receive from")?;
-        self.ring.pop(&self.core.link, self.count, &mut self.words)?;
+        self.ring.pop(&self.core.link, self.received, &mut self.words)?;
         Ok(self.taken())
     }
 
@@ -85,12 +94,12 @@ impl<'w, T: Elem> Channel<'w, T> {
     /// [`Channel`](ErrorKind::Channel) if this PE is not the receiver.
     pub fn try_recv(&mut self) -> Result<Option<T>> {
         self.require(self.ring.receiver, "receive from")?;
-        let arrived = self.ring.try_pop(&self.core.link, self.count, &mut self.words)?;
+        let arrived = self.ring.try_pop(&self.core.link, self.received, &mut self.words)?;
         Ok(arrived.then(|| self.taken()))
     }
 
     fn taken(&mut self) -> T {
-        self.count += 1;
+        self.received += 1;
         bytemuck::pod_read_unaligned(&bytemuck::cast_slice(&self.words)[..size_of::<T>()])
     }
 
@@ -107,6 +116,7 @@ impl<'w, T: Elem> Channel<'w, T> {
 
 impl<T> fmt::Debug for Channel<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Channel").field("ring", &self.ring).field("count", &self.count).finish_non_exhaustive()
+        let Channel { ring, sent, received, .. } = self;
+        f.debug_struct("Channel").field("ring", ring).field("sent", sent).field("received", received).finish()
     }
 }

@@ -8,7 +8,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, ranges};
 use crate::heap::control::{Layout, RECORD_WORDS};
 use crate::sync::barrier::Radix;
 use crate::sync::{Barrier, Call, Verdict, Word, Words};
@@ -26,6 +26,9 @@ pub(crate) const HUGE: u64 = (1 << 50) - 1;
 
 /// Marks the argument of a `realloc` as the old block's offset.
 pub(crate) const OF_BLOCK: u64 = 1 << 50;
+
+/// Marks the argument of a `channel` whose capacity is 0.
+pub(crate) const NO_ROOM: u64 = 1 << 50;
 
 /// The slots of one PE: which are in use, and how far the epochs of each have got.
 #[derive(Debug)]
@@ -48,9 +51,15 @@ impl Slots {
 }
 
 impl Slots {
-    /// Takes a slot.
-    pub(crate) fn take(&self, slot: usize) {
-        self.lock()[slot].used = true;
+    /// Takes a slot and returns its last epoch; `None` if it is in use.
+    pub(crate) fn take(&self, slot: usize) -> Option<u64> {
+        let slot = &mut self.lock()[slot];
+        (!std::mem::replace(&mut slot.used, true)).then_some(slot.epoch)
+    }
+
+    /// Gives a slot back that no team has used.
+    pub(crate) fn give_back(&self, slot: usize) {
+        self.lock()[slot].used = false;
     }
 
     /// Gives a slot back whose last epoch is `epoch`.
@@ -58,14 +67,14 @@ impl Slots {
         self.lock()[slot] = Slot { used: false, epoch };
     }
 
-    /// The slots that are free, a bit each, and the epochs of all.
-    pub(crate) fn free_map(&self) -> ([u64; 4], Vec<u64>) {
+    /// The slots that are free, a bit each.
+    pub(crate) fn free_map(&self) -> [u64; 4] {
         let slots = self.lock();
         let mut free = [0_u64; 4];
         for (i, _) in slots.iter().enumerate().filter(|(_, slot)| !slot.used) {
             free[i / 64] |= 1 << (i % 64);
         }
-        (free, slots.iter().map(|slot| slot.epoch).collect())
+        free
     }
 }
 
@@ -212,10 +221,14 @@ fn describe(print: u64) -> String {
     let bytes = if size == HUGE { "far too many".to_string() } else { size.to_string() };
     match call {
         Call::Alloc | Call::AllocZeroed => match argument >> 50 {
-            0..=6 => format!("{}({bytes} bytes)", call.name()),
+            6 => format!("{}({bytes} bytes)", call.name()),
+            63 => format!("{}({bytes} bytes, with an impossible alignment)", call.name()),
             align => format!("{}({bytes} bytes, aligned to {})", call.name(), 1_u64 << align),
         },
-        Call::Channel => format!("channel(from PE {} to PE {})", argument >> 25, argument & ((1 << 25) - 1)),
+        Call::Channel => {
+            let capacity = if argument & NO_ROOM == 0 { "" } else { ", capacity 0" };
+            format!("channel(from PE {} to PE {}{capacity})", size >> 25, size & ((1 << 25) - 1))
+        }
         Call::Realloc if argument & OF_BLOCK != 0 => format!("realloc(the block at offset {bytes})"),
         Call::Realloc => format!("realloc({bytes} bytes)"),
         Call::Free => format!("free(offset {bytes})"),
@@ -241,23 +254,6 @@ pub(crate) fn by_value(values: &[String], one: &str, many: &str) -> String {
     groups.iter().map(line).collect::<Vec<_>>().join(", ")
 }
 
-/// Numbers in ascending order, runs shortened: `0-3 and 7`.
-fn ranges(numbers: &[usize]) -> String {
-    let mut runs: Vec<(usize, usize)> = Vec::new();
-    for &number in numbers {
-        match runs.last_mut() {
-            Some((_, last)) if *last + 1 == number => *last = number,
-            _ => runs.push((number, number)),
-        }
-    }
-    let texts: Vec<String> =
-        runs.iter().map(|&(a, b)| if a == b { a.to_string() } else { format!("{a}-{b}") }).collect();
-    match texts.as_slice() {
-        [rest @ .., last] if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
-        _ => texts.concat(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -266,6 +262,5 @@ mod tests {
     fn a_report_groups_and_names_the_odd_one_first() {
         let said: Vec<String> = ["y", "y", "x", "y"].map(String::from).to_vec();
         assert_eq!(by_value(&said, "calls", "call"), "PE 2 calls x, PEs 0-1 and 3 call y");
-        assert_eq!(ranges(&[0, 1, 2, 5, 7, 8]), "0-2, 5 and 7-8");
     }
 }

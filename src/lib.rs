@@ -45,7 +45,7 @@
 //! - A **signal** ([`put_signal`](Ctx::put_signal)) is visible only after its data: whoever has waited for it may read them.
 //! - A **wait** returns with everything visible that the writer had written before (or fenced before) what was waited for.
 //! - **quiet** is a full fence: of two PEs that each put, quiet and get, at least one sees the other's value.
-//! - **Single elements** of 1, 2, 4 or 8 bytes ([`p`](Ctx::p), [`g`](Ctx::g), [`SymSlice::read`], atomics) are never torn.
+//! - **Single elements** of 1, 2, 4 or 8 bytes, aligned to their size (not `[u8; 8]`) ([`p`](Ctx::p), [`g`](Ctx::g), [`SymSlice::read`], atomics) are never torn.
 //! - **Collective** calls are made by all PEs of the team, in the same order. If they differ, in the call or in its arguments, every PE gets the
 //!   same [`Mismatch`](ErrorKind::Mismatch) that names both sides, and the team stays usable.
 //!

@@ -15,8 +15,8 @@ use crate::sync::{Call, Words};
 /// An ordered set of PEs, numbered from 0 in the team's order.
 ///
 /// A team is made by splitting another, which is collective over the parent: *all* its PEs must call, also those that will be in no new team.
-/// [`destroy`](Team::destroy) gives its slot back; dropping a team does not, since that would have to communicate.
-#[derive(Clone)]
+/// [`destroy`](Team::destroy) gives its slot back; dropping a team does not, since that would have to communicate. There is one handle to a
+/// team on each PE, so that none is left when its slot serves another team.
 pub struct Team<'w> {
     core: &'w Core,
     group: Arc<Group>,
@@ -155,7 +155,7 @@ impl<'w> Team<'w> {
     /// Ends the team: its slot can be used again. Collective over the team. The world's team and the team of a host do not end.
     ///
     /// # Errors
-    /// [`BadTeam`](ErrorKind::BadTeam) for a team that does not end; and as [`sync`](Self::sync).
+    /// [`BadTeam`](ErrorKind::BadTeam) for a team that does not end; and as [`sync`](Self::sync): the slot then stays taken until the world ends.
     pub fn destroy(self) -> Result<()> {
         if self.core.is_permanent(&self.group) {
             return Err(ErrorKind::BadTeam("the world's team and the host's last as long as the world".into()).into());
@@ -192,20 +192,33 @@ impl<'w> Team<'w> {
     ) -> Result<Option<Team<'w>>> {
         let (core, link) = (self.core, &self.core.link);
         self.group.agree(link, Call::Split, split as u64)?;
-        let (free, epochs) = core.slots.free_map();
         let [a, b, c] = mine;
-        let first = self.group.exchange(link, [a, b, c, free[0], free[1], free[2], free[3], 0])?;
-        let free_everywhere = (0..4).find_map(|i| {
-            let common = first.iter().fold(u64::MAX, |all, record| all & record[3 + i]);
-            (common != 0).then(|| 64 * i + common.trailing_zeros() as usize)
+        let (records, slot, epoch) = loop {
+            let free = core.slots.free_map();
+            let first = self.group.exchange(link, [a, b, c, free[0], free[1], free[2], free[3], 0])?;
+            let free_everywhere = (0..4).find_map(|i| {
+                let common = first.iter().fold(u64::MAX, |all, record| all & record[3 + i]);
+                (common != 0).then(|| 64 * i + common.trailing_zeros() as usize)
+            });
+            let slot = free_everywhere.ok_or(ErrorKind::NoTeamSlot { slots: core.layout.slots })?;
+            // Another thread of a member may be splitting another team, and may have been faster.
+            let taken = core.slots.take(slot);
+            let second = self.group.exchange(link, [taken.is_some().into(), taken.unwrap_or(0), 0, 0, 0, 0, 0, 0])?;
+            if second.iter().all(|record| record[0] == 1) {
+                break (first, slot, second.iter().map(|record| record[1]).max().unwrap_or(0));
+            }
+            if taken.is_some() {
+                core.slots.give_back(slot);
+            }
+        };
+        let teams = choose(&records.iter().map(|record| [record[0], record[1], record[2]]).collect::<Vec<_>>());
+        let mine = teams.map(|teams| {
+            teams.into_iter().find_map(|team| team.iter().position(|pe| *pe == self.me()).map(|me| (team, me)))
         });
-        let slot = free_everywhere.ok_or(ErrorKind::NoTeamSlot { slots: epochs.len() })?;
-        let second = self.group.exchange(link, [epochs[slot], 0, 0, 0, 0, 0, 0, 0])?;
-        let epoch = second.iter().map(|record| record[0]).max().unwrap_or(0);
-        let teams = choose(&first.iter().map(|record| [record[0], record[1], record[2]]).collect::<Vec<_>>())?;
-        let mine = teams.iter().find_map(|team| team.iter().position(|pe| *pe == self.me()).map(|me| (team, me)));
-        let Some((team, me)) = mine else { return Ok(None) };
-        core.slots.take(slot);
+        let Ok(Some((team, me))) = mine else {
+            core.slots.give_back(slot);
+            return mine.map(|_| None);
+        };
         let members: Vec<usize> = team.iter().map(|pe| self.group.peers()[*pe].pe).collect();
         tracing::debug!(slot, ?members, "team split");
         let group = Group::new(link, &core.layout, &members, me, slot, epoch, core.radix);

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::wire::{self, Kind};
+use crate::error::ranges;
 
 /// A frame, shared by all who get it.
 pub(super) type Answer = Arc<Vec<u8>>;
@@ -99,7 +100,7 @@ impl Sitting {
     fn missing(&self) -> String {
         let numbers = |absent: fn(&Option<Seat>) -> bool| {
             let seats = self.seats.iter().enumerate();
-            wire::ranges(seats.filter(|(_, seat)| absent(seat)).map(|(pe, _)| pe))
+            ranges(&seats.filter(|(_, seat)| absent(seat)).map(|(pe, _)| pe).collect::<Vec<_>>())
         };
         if self.complete() {
             let late = numbers(|seat| seat.as_ref().is_some_and(|seat| seat.round.is_none()));
@@ -347,6 +348,6 @@ mod tests {
         hub.handle(Event::Ask { id: a.id });
         let (kind, text) = a.next().unwrap();
         assert_eq!(kind, Kind::Missing);
-        assert_eq!(String::from_utf8(text).unwrap(), "these PEs have not joined: 0, 2, 3");
+        assert_eq!(String::from_utf8(text).unwrap(), "these PEs have not joined: 0 and 2-3");
     }
 }

@@ -76,7 +76,7 @@ impl<S: Sharing> Ctx<'_, S> {
         })
     }
 
-    /// Writes `value` to the first element of `target` on `pe`: whole, never torn, for elements of 1, 2, 4 or 8 bytes. Does not block.
+    /// Writes `value` to the first element of `target` on `pe`: whole, never torn, for elements of 1, 2, 4 or 8 bytes that are aligned to their size. Does not block.
     ///
     /// # Errors
     /// As [`put`](Self::put).
@@ -86,7 +86,7 @@ impl<S: Sharing> Ctx<'_, S> {
         self.link().put_element(peer, target, value)
     }
 
-    /// Reads the first element of `source` on `pe`: whole, never torn, for elements of 1, 2, 4 or 8 bytes. Blocks until it is there.
+    /// Reads the first element of `source` on `pe`: whole, never torn, for elements of 1, 2, 4 or 8 bytes that are aligned to their size. Blocks until it is there.
     ///
     /// # Errors
     /// As [`get`](Self::get).

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// Every block begins at a multiple of this and covers multiples of it: a cache line is never shared by two objects.
-const GRAIN: usize = 64;
+pub(crate) const GRAIN: usize = 64;
 
 /// The largest alignment that an offset can promise: the page, since segments are mapped at page boundaries.
 pub(crate) const MAX_ALIGN: usize = 4096;

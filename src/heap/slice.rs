@@ -14,7 +14,7 @@ use atomic::Atomic;
 
 use crate::elem::Elem;
 use crate::error::{Error, ErrorKind, Result};
-use crate::heap::Heap;
+use crate::heap::{Heap, MAX_ALIGN};
 
 /// A symmetric object or a part of one: `len` elements of type `T` at the same offset of every PE's heap.
 ///
@@ -37,6 +37,7 @@ impl<T> Copy for SymSlice<'_, T> {}
 impl<'w, T: Elem> SymSlice<'w, T> {
     /// The object of `len` elements at offset `at`, which the caller has checked to lie in the heap, aligned for `T`.
     pub(crate) fn new(heap: &'w Heap, at: usize, len: usize) -> Self {
+        const { assert!(align_of::<T>() <= MAX_ALIGN, "an element is aligned to a page at most") };
         debug_assert!(at.is_multiple_of(align_of::<T>()));
         debug_assert!(len <= heap.segment().len() && at + len * size_of::<T>() <= heap.segment().len());
         SymSlice { heap, at, len, elem: PhantomData }
@@ -110,7 +111,7 @@ impl<'w, T: Elem> SymSlice<'w, T> {
             return Err(ErrorKind::Misaligned { offset: self.at, align: align_of::<U>() }.into());
         }
         let len = (self.len * size_of::<T>()).checked_div(size_of::<U>()).unwrap_or(0);
-        Ok(SymSlice { heap: self.heap, at: self.at, len, elem: PhantomData })
+        Ok(SymSlice::new(self.heap, self.at, len))
     }
 
     /// The address of this PE's copy. Reading and writing through it is as unsafe as sharing memory is.
@@ -120,7 +121,7 @@ impl<'w, T: Elem> SymSlice<'w, T> {
         unsafe { self.heap.segment().base().as_ptr().add(self.at).cast() }
     }
 
-    /// Element `index` of this PE's copy. Whole, never torn, for elements of 1, 2, 4 or 8 bytes.
+    /// Element `index` of this PE's copy. Whole, never torn, for elements of 1, 2, 4 or 8 bytes that are aligned to their size.
     ///
     /// # Errors
     /// [`OutOfRange`](ErrorKind::OutOfRange) if there is no such element.
@@ -131,7 +132,7 @@ impl<'w, T: Elem> SymSlice<'w, T> {
         Ok(unsafe { load(element) })
     }
 
-    /// Writes element `index` of this PE's copy. Whole, never torn, for elements of 1, 2, 4 or 8 bytes.
+    /// Writes element `index` of this PE's copy. Whole, never torn, for elements of 1, 2, 4 or 8 bytes that are aligned to their size.
     ///
     /// # Errors
     /// [`OutOfRange`](ErrorKind::OutOfRange) if there is no such element.

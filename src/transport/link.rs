@@ -200,9 +200,10 @@ impl Link {
         }
     }
 
-    /// Tells every PE of this host that waiting is in vain.
+    /// Tells every PE of this host that waiting is in vain: for `loss`, or for the loss that this PE was told of and that is the cause of its own.
     #[cold]
     pub(crate) fn abort_all(&self, loss: Loss) {
+        let loss = self.loss().unwrap_or(loss);
         for &base in self.control.iter().flatten() {
             // SAFETY: the abort word is part of every control page, which stays mapped while `self` lives.
             atom::claim(unsafe { base.word(ABORT) }, 0, loss.encode());

@@ -24,14 +24,19 @@ use crate::elem::Elem;
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::{ErrorKind, Result};
-use crate::group::{HUGE, OF_BLOCK};
+use crate::group::{HUGE, NO_ROOM, OF_BLOCK};
 use crate::heap::control::{How, Loss};
-use crate::heap::{MAX_ALIGN, SymBox, SymSlice};
+use crate::heap::{GRAIN, MAX_ALIGN, SymBox, SymSlice};
 use crate::sync::{Call, Words};
 use crate::team::Team;
 
 /// What a PE that failed is ahead of those that fail with it.
 const HEAD_START: Duration = Duration::from_millis(50);
+
+/// For a PE that ends because another has: the launcher names the PE that ends first, and that is to be the one that failed.
+fn let_the_first_end() {
+    std::thread::sleep(HEAD_START);
+}
 
 /// A PE's membership in a job. Everything borrows from it: teams, contexts, allocations.
 ///
@@ -209,9 +214,10 @@ impl World {
     /// [`NoSuchPe`](ErrorKind::NoSuchPe), [`Length`](ErrorKind::Length) for a capacity of 0; else as [`alloc`](Self::alloc).
     pub fn channel<T: Elem>(&self, sender: usize, receiver: usize, capacity: usize) -> Result<Channel<'_, T>> {
         let n_pes = self.n_pes();
-        // Exact for every PE that exists; the capacity is compared as the size of the allocation.
+        // Exact for every PE that exists; the capacity is compared as the size of the allocation, where there is one.
         let end = |pe: usize| pe.min(n_pes) as u64;
-        self.agree(Call::Channel, end(sender) << 25 | end(receiver))?;
+        let without_room = if capacity == 0 { NO_ROOM } else { 0 };
+        self.agree(Call::Channel, without_room | end(sender) << 25 | end(receiver))?;
         if let Some(&pe) = [sender, receiver].iter().find(|pe| **pe >= n_pes) {
             return Err(ErrorKind::NoSuchPe { pe, n_pes }.into());
         }
@@ -254,7 +260,11 @@ impl World {
     /// Tells all PEs that this one gives up: their waits, present and to come, return [`PeerLost`](ErrorKind::PeerLost). Not collective; for a
     /// program that meets an error which the others do not know of. [`run`] and [`local()`] do it by themselves.
     pub fn abandon(&self) {
-        self.core.link.abort_all(Loss { pe: self.me(), how: How::Failed });
+        self.give_up(How::Failed);
+    }
+
+    fn give_up(&self, how: How) {
+        self.core.link.abort_all(Loss { pe: self.me(), how });
     }
 
     /// The PE that failed first, if any has.
@@ -270,17 +280,18 @@ impl World {
     fn allocate<T: Elem>(&self, call: Call, align: usize, len: usize) -> Result<SymBox<'_, T>> {
         let size = len.checked_mul(size_of::<T>());
         let possible = align.is_power_of_two() && align <= MAX_ALIGN;
-        let align_code = if possible { u64::from(align.trailing_zeros()) } else { 63 };
+        // Those that the heap gives to everything are all alike.
+        let effective = align.max(align_of::<T>()).max(GRAIN);
+        let align_code = if possible { u64::from(effective.trailing_zeros()) } else { 63 };
         // Wrong arguments take part, too: the other PEs must learn of them.
         self.agree(call, align_code << 50 | clamp(size))?;
         if !possible {
             return Err(ErrorKind::BadAlignment { align, max: MAX_ALIGN }.into());
         }
-        let align = align.max(align_of::<T>());
         let bytes = size.ok_or(ErrorKind::Overflow { count: len, size: size_of::<T>() })?;
         let mut arena = self.core.heap().arena();
-        let offset = arena.alloc(bytes, align).ok_or_else(|| full(&arena, bytes, align))?;
-        tracing::debug!(bytes, align, offset, "allocated");
+        let offset = arena.alloc(bytes, effective).ok_or_else(|| full(&arena, bytes, effective))?;
+        tracing::debug!(bytes, align = effective, offset, "allocated");
         Ok(SymBox::new(SymSlice::new(self.core.heap(), offset, len)))
     }
 }
@@ -312,7 +323,7 @@ pub fn run<R>(f: impl FnOnce(&World) -> Result<R>) -> Result<R> {
 impl Drop for World {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.core.link.abort_all(Loss { pe: self.me(), how: How::Panicked });
+            self.give_up(How::Panicked);
         }
         let leave = || self.core.link.quiet().and_then(|()| self.agree(Call::Finalize, 0));
         while self.lost().is_none() {
@@ -322,10 +333,9 @@ impl Drop for World {
                 Ok(()) | Err(_) => break,
             }
         }
-        // The launcher names the PE that ends first: let it be the one that failed, not one that heard of it.
         let launched = self.core.config.rendezvous.is_some();
         if launched && self.lost().is_some_and(|pe| pe != self.me()) {
-            std::thread::sleep(HEAD_START);
+            let_the_first_end();
         }
     }
 }

@@ -11,8 +11,8 @@ use crate::group::{Group, Slots};
 use crate::heap::{Arena, Heap, Segment};
 use crate::transport::link::{Link, Patience};
 use crate::transport::loopback::STREAM_FROM;
-use crate::world::World;
 use crate::world::plan::{Joined, Plan};
+use crate::world::{World, let_the_first_end};
 
 /// Teams that all PEs have from the start, by their slots.
 const WORLD_SLOT: usize = 0;
@@ -63,8 +63,13 @@ pub(super) fn init() -> Result<World> {
         (Some(address), Some(pe), Some(n_pes)) => {
             check(pe, n_pes)?;
             let key = config.job_key.as_deref().unwrap_or_default();
-            let boot = Rendezvous::join(address, key, pe, n_pes, config.init_timeout)?;
-            start(config, Box::new(boot))?
+            let world = Rendezvous::join(address, key, pe, n_pes, config.init_timeout)
+                .and_then(|boot| start(config.clone(), Box::new(boot)));
+            world.inspect_err(|error| {
+                if matches!(error.kind(), ErrorKind::PeerLost { .. }) {
+                    let_the_first_end();
+                }
+            })?
         }
         (None, None, None) => start(config, alone())?,
         (_, pe, n_pes) => {
