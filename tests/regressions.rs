@@ -1,6 +1,6 @@
 //! What once went wrong: each test failed before the fix that came with it.
 
-use std::process::{Command, exit};
+use std::process::{Command, Output, exit};
 use std::time::Duration;
 
 use bytemuck::{Pod, Zeroable};
@@ -11,6 +11,17 @@ use shmem::{ErrorKind, Result, World, local};
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C, align(128))]
 struct Wide([u64; 16]);
+
+/// Runs a test of this file as the PEs of a job.
+fn job(n: usize, test: &str, env: &[(&str, &str)]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_shmemrun"))
+        .args(["-n", &n.to_string(), "--timeout", "60"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture"])
+        .envs(env.iter().copied())
+        .output()
+        .unwrap()
+}
 
 #[test]
 fn a_channel_to_oneself_counts_its_ends_apart() {
@@ -112,6 +123,19 @@ fn the_panic_that_came_first_is_the_one_that_goes_on() {
     assert!(panic.downcast_ref::<String>().is_some_and(|text| text.contains("the cause")), "{panic:?}");
 }
 
+#[test]
+fn shmem_debug_prints_what_happens() {
+    if std::env::var_os("SHMEM_PE").is_some() {
+        return World::init().and_then(|world| world.alloc::<u64>(1).and_then(|block| world.free(block))).unwrap();
+    }
+    for (debug, lines) in [("1", 2), ("0", 0)] {
+        let job = job(2, "shmem_debug_prints_what_happens", &[("SHMEM_DEBUG", debug)]);
+        let said = String::from_utf8(job.stderr).unwrap();
+        let count = |what: &str| said.lines().filter(|line| line.contains(what)).count();
+        assert_eq!([count("world started"), count("allocated")], [lines; 2], "{said}");
+    }
+}
+
 /// Runs as two PEs, of which PE 1 ends in the middle of start-up, when PE 0 learns of it sooner than the launcher.
 #[test]
 fn a_pe_that_ends_during_start_up_gives_the_job_its_status() {
@@ -119,13 +143,7 @@ fn a_pe_that_ends_during_start_up_gives_the_job_its_status() {
     match setting("SHMEM_PE").as_str() {
         "" => {
             for _ in 0..5 {
-                let test = std::env::current_exe().unwrap();
-                let job = Command::new(env!("CARGO_BIN_EXE_shmemrun"))
-                    .args(["-n", "2", "--timeout", "60"])
-                    .arg(test)
-                    .args(["--exact", "a_pe_that_ends_during_start_up_gives_the_job_its_status"])
-                    .output()
-                    .unwrap();
+                let job = job(2, "a_pe_that_ends_during_start_up_gives_the_job_its_status", &[]);
                 assert_eq!(job.status.code(), Some(3), "{job:?}");
             }
         }

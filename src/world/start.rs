@@ -21,6 +21,10 @@ const SHARED_SLOT: usize = 1;
 /// Starts the world of PE `boot.me()`. Collective over the job: three exchanges, *joined* (what everyone brings), *mapped* (the heaps' descriptors) and
 /// *connected* (all are ready). A PE that fails drops its bootstrap, and the others' next exchange fails and names it.
 pub(super) fn start(mut config: Config, mut boot: Box<dyn Bootstrap + Send>) -> Result<World> {
+    if config.debug {
+        // A program that listens to the events itself goes on doing so.
+        let _ = tracing_subscriber::fmt().with_max_level(tracing::Level::DEBUG).with_writer(std::io::stderr).try_init();
+    }
     let (me, n_pes) = (boot.me(), boot.n_pes());
     let mine = postcard::to_stdvec(&Joined::gather(&config)).map_err(garbled)?;
     let joined = boot.allgather(&mine)?;
