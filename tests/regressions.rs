@@ -16,11 +16,11 @@ struct Wide([u64; 16]);
 fn job(n: usize, test: &str, env: &[(&str, &str)]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_shmemrun"))
         .args(["-n", &n.to_string(), "--timeout", "60"])
-        .arg(std::env::current_exe().unwrap())
+        .arg(std::env::current_exe().expect("the path of this test"))
         .args(["--exact", test, "--nocapture"])
         .envs(env.iter().copied())
         .output()
-        .unwrap()
+        .expect("shmemrun")
 }
 
 #[test]
