@@ -59,6 +59,11 @@ pub(super) fn start(mut config: Config, mut boot: Box<dyn Bootstrap + Send + Syn
 /// [`World::init`].
 pub(super) fn init() -> Result<World> {
     let config = Config::from_env()?;
+    if config.debug {
+        // A program that shows the library's events in its own way goes on doing so.
+        let events = tracing_subscriber::fmt().with_max_level(tracing::Level::DEBUG).without_time();
+        let _ = events.with_writer(std::io::stderr).with_ansi(false).try_init();
+    }
     let world = match (&config.rendezvous, config.pe, config.n_pes) {
         (Some(address), Some(pe), Some(n_pes)) => {
             check(pe, n_pes)?;
