@@ -267,7 +267,7 @@ fn slots_run_out_clearly_and_come_back() {
                 teams.swap_remove(1).destroy()?;
                 // A grid needs two: the row that was made is given back.
                 assert_kind!(all.split_2d(1), ErrorKind::NoTeamSlot { .. });
-                let again = all.split_strided(n as usize - 1, -1, n)?.unwrap();
+                let again = all.split_strided(n - 1, -1, n)?.unwrap();
                 assert_eq!(again.members(), (0..n).rev().collect::<Vec<_>>());
                 for team in teams.iter().chain([&again]) {
                     team.barrier()?;
