@@ -76,7 +76,7 @@ const CONFINED: &[Confined] = &[
             // The processor's atomics on a mapped peer, and the fences.
             "transport/loopback.rs",
             "transport/link.rs",
-            // Whether the launcher's output has failed: a flag of one process.
+            // How many PEs have an unfinished line: a count inside the launcher.
             "boot/launch/output.rs",
         ],
     },

@@ -278,11 +278,11 @@ fn a_pe_that_fails_at_start_is_named() {
     assert!(texts[1].contains("3 PEs"), "{texts:?}");
 }
 
-/// A name and what a PE does.
-type Deed = (&'static str, fn(&World) -> Result<()>);
+/// A way to wait for PE 1, and its name.
+type Wait = (&'static str, fn(&World) -> Result<()>);
 
 /// What the others do while one of them fails.
-fn all_waits() -> Vec<Deed> {
+fn all_waits() -> Vec<Wait> {
     vec![
         ("barrier", |world| world.barrier_all()),
         ("sync", |world| world.sync_all()),
@@ -303,20 +303,9 @@ fn all_waits() -> Vec<Deed> {
     ]
 }
 
-/// Where the objects of `prepared` lie.
+/// Where the objects of `prepared` lie: the heap begins at some page, and the first allocation lies at its start.
 fn first(world: &World) -> usize {
-    world.alloc_zero_offset()
-}
-
-trait First {
-    fn alloc_zero_offset(&self) -> usize;
-}
-
-impl First for World {
-    fn alloc_zero_offset(&self) -> usize {
-        // The heap begins after the control pages; the first allocation lies at its start.
-        (0..).step_by(4096).find(|offset| self.object_at::<u8>(*offset, 1).is_ok()).unwrap()
-    }
+    (0..).step_by(4096).find(|offset| world.object_at::<u8>(*offset, 1).is_ok()).unwrap()
 }
 
 /// Two words, and a lock that PE 1 holds, at the heap's start.
