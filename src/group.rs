@@ -6,7 +6,7 @@
 //! Every collective call passes one barrier with a print of the call and its arguments. If the prints differ, all members learn it there, show
 //! each other what they called, and return the same error; the group stays in step. Knows nothing of user memory.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::error::{Error, ErrorKind, Result, ranges};
 use crate::heap::control::{Layout, RECORD_WORDS};
@@ -24,7 +24,11 @@ const ARGUMENT_BITS: u32 = 56;
 /// The largest argument of a print: stands for all that is too large, and for nonsense.
 pub(crate) const HUGE: u64 = (1 << 50) - 1;
 
-/// Marks the argument of a `realloc` as the old block's offset.
+/// What stands for the offset of a block of another world, and of a block that takes no room.
+pub(crate) const FOREIGN: u64 = HUGE;
+pub(crate) const EMPTY: u64 = HUGE - 1;
+
+/// In the argument of a `realloc`: what follows is the block, not the size.
 pub(crate) const OF_BLOCK: u64 = 1 << 50;
 
 /// Marks the argument of a `channel` whose capacity is 0.
@@ -86,6 +90,8 @@ pub(crate) struct Group {
     slot: usize,
     exchange: usize,
     barrier: Barrier,
+    /// Set once a collective call of this PE has ended before the others came: it is no longer in step with them.
+    out_of_step: OnceLock<()>,
 }
 
 impl Group {
@@ -106,6 +112,7 @@ impl Group {
             slot,
             exchange: layout.exchange(slot),
             barrier: Barrier::new(members, me, layout.barrier(slot), radix, epoch),
+            out_of_step: OnceLock::new(),
         }
     }
 
@@ -138,7 +145,7 @@ impl Group {
     #[inline]
     pub(crate) fn agree(&self, link: &Link, call: Call, argument: u64) -> Result<()> {
         let print = (call as u64) << ARGUMENT_BITS | argument;
-        match self.barrier.arrive(link, call, print)? {
+        match self.arrive(link, call, print)? {
             Verdict::Agree => Ok(()),
             Verdict::Conflict => Err(self.disagreement(link, print)),
         }
@@ -165,7 +172,19 @@ impl Group {
 
     /// A barrier inside a collective call, where all members are known to be.
     fn settle(&self, link: &Link) -> Result<()> {
-        self.barrier.arrive(link, Call::Exchange, (Call::Exchange as u64) << ARGUMENT_BITS).map(|_| ())
+        self.arrive(link, Call::Exchange, (Call::Exchange as u64) << ARGUMENT_BITS).map(|_| ())
+    }
+
+    #[inline]
+    fn arrive(&self, link: &Link, call: Call, print: u64) -> Result<Verdict> {
+        self.barrier.arrive(link, call, print).inspect_err(|_| {
+            let _ = self.out_of_step.set(());
+        })
+    }
+
+    /// Whether a collective call of this PE ended in vain, so that the next would meet another of the others.
+    pub(crate) fn is_out_of_step(&self) -> bool {
+        self.out_of_step.get().is_some()
     }
 
     /// All members made different calls, and know it: each shows its own, and all report the same.
@@ -219,6 +238,11 @@ fn describe(print: u64) -> String {
     let call = Call::of(print >> ARGUMENT_BITS);
     let size = argument & HUGE;
     let bytes = if size == HUGE { "far too many".to_string() } else { size.to_string() };
+    let block = || match size {
+        FOREIGN => "a block of another world".to_string(),
+        EMPTY => "an empty block".to_string(),
+        _ => format!("offset {size}"),
+    };
     match call {
         Call::Alloc | Call::AllocZeroed => match argument >> 50 {
             6 => format!("{}({bytes} bytes)", call.name()),
@@ -229,9 +253,9 @@ fn describe(print: u64) -> String {
             let capacity = if argument & NO_ROOM == 0 { "" } else { ", capacity 0" };
             format!("channel(from PE {} to PE {}{capacity})", size >> 25, size & ((1 << 25) - 1))
         }
-        Call::Realloc if argument & OF_BLOCK != 0 => format!("realloc(the block at offset {bytes})"),
+        Call::Realloc if argument & OF_BLOCK != 0 => format!("realloc({})", block()),
         Call::Realloc => format!("realloc({bytes} bytes)"),
-        Call::Free => format!("free(offset {bytes})"),
+        Call::Free => format!("free({})", block()),
         Call::Split => Split::name(argument).into(),
         _ => call.name().into(),
     }

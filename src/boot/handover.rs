@@ -181,11 +181,6 @@ fn lost(pe: usize) -> Error {
     ErrorKind::PeerLost { pe, reason: "it ended while the PEs of this host handed over descriptors".into() }.into()
 }
 
-/// A descriptor of the same file, closed on exec.
-pub(super) fn duplicate(descriptor: &OwnedFd) -> Result<OwnedFd> {
-    rustix::io::fcntl_dupfd_cloexec(descriptor, 0).map_err(explain)
-}
-
 /// Refuses a list of this host's PEs that is not ascending, leaves the job or lacks this PE.
 pub(super) fn check_host(me: usize, n_pes: usize, host: &[usize]) -> Result<()> {
     let ascending = host.windows(2).all(|pair| pair[0] < pair[1]);
@@ -268,7 +263,7 @@ pub(super) mod tests {
         let handed = own.try_clone().unwrap();
         let all = pe.hand_over(handed, host).unwrap();
         assert_eq!(all.len(), host.len());
-        let files: Vec<File> = all.into_iter().map(File::from).collect();
+        let files: Vec<File> = all.iter().map(|fd| File::from(fd.try_clone().unwrap())).collect();
         for (file, &peer) in files.iter().zip(host) {
             assert_eq!(word(file, 0), peer as u64);
             let flags = rustix::io::fcntl_getfd(file).unwrap();

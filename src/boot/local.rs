@@ -8,7 +8,6 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::Bootstrap;
-use super::handover::duplicate;
 use crate::error::{ErrorKind, Result};
 
 /// One PE of a group of threads, see [`group`].
@@ -41,7 +40,7 @@ struct Round {
 
 struct Deposit {
     bytes: Vec<u8>,
-    descriptor: Option<OwnedFd>,
+    descriptor: Option<Arc<OwnedFd>>,
 }
 
 fn vec_of_none(n: usize) -> Vec<Option<Deposit>> {
@@ -91,10 +90,10 @@ impl Bootstrap for Local {
         Ok(all.iter().map(|deposit| deposit.bytes.clone()).collect())
     }
 
-    fn hand_over(&mut self, mine: OwnedFd, host: &[usize]) -> Result<Vec<OwnedFd>> {
+    fn hand_over(&mut self, mine: OwnedFd, host: &[usize]) -> Result<Vec<Arc<OwnedFd>>> {
         super::handover::check_host(self.me, self.n_pes, host)?;
-        let all = self.exchange(Deposit { bytes: Vec::new(), descriptor: Some(mine) })?;
-        host.iter().filter_map(|&pe| all[pe].descriptor.as_ref()).map(duplicate).collect()
+        let all = self.exchange(Deposit { bytes: Vec::new(), descriptor: Some(Arc::new(mine)) })?;
+        Ok(host.iter().filter_map(|&pe| all[pe].descriptor.clone()).collect())
     }
 }
 

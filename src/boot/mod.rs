@@ -18,6 +18,7 @@ pub use local::{Local, group};
 pub use rendezvous::Rendezvous;
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use crate::error::{ErrorKind, Result};
 
@@ -33,8 +34,9 @@ pub trait Bootstrap {
     fn allgather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>>;
 
     /// Hands `mine` to every PE of `host` (PE numbers of this host in ascending order, this PE's included) and returns theirs in
-    /// the same order. Collective over the job, each PE with the list of its own host; no name appears in any file system.
-    fn hand_over(&mut self, mine: OwnedFd, host: &[usize]) -> Result<Vec<OwnedFd>>;
+    /// the same order. Collective over the job, each PE with the list of its own host; no name appears in any file system. PEs of one process share
+    /// what they get, so that `n` of them hold `n` descriptors and not `n` times `n`.
+    fn hand_over(&mut self, mine: OwnedFd, host: &[usize]) -> Result<Vec<Arc<OwnedFd>>>;
 }
 
 /// 128 random bits as 32 characters: names and keys that nobody else has or guesses.

@@ -9,6 +9,7 @@ use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -99,12 +100,13 @@ impl Bootstrap for Rendezvous {
         self.round(mine).inspect_err(|_| self.stream.close())
     }
 
-    fn hand_over(&mut self, mine: OwnedFd, host: &[usize]) -> Result<Vec<OwnedFd>> {
+    fn hand_over(&mut self, mine: OwnedFd, host: &[usize]) -> Result<Vec<Arc<OwnedFd>>> {
         check_host(self.me, self.n_pes, host)?;
         if self.n_pes == 1 {
-            return Ok(vec![mine]);
+            return Ok(vec![Arc::new(mine)]);
         }
-        self.exchange_descriptors(mine, host).inspect_err(|_| self.stream.close())
+        let all = self.exchange_descriptors(mine, host).inspect_err(|_| self.stream.close())?;
+        Ok(all.into_iter().map(Arc::new).collect())
     }
 }
 

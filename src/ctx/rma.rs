@@ -273,8 +273,8 @@ impl<S: Sharing> Ctx<'_, S> {
 
 /// Elements from the first to the last touched by `count` blocks, saturated.
 fn extent(stride: usize, block: usize, count: usize) -> usize {
-    match count {
-        0 => 0,
+    match (count, block) {
+        (0, _) | (_, 0) => 0,
         _ => stride.saturating_mul(count - 1).saturating_add(block),
     }
 }

@@ -79,6 +79,29 @@ impl Arena {
         true
     }
 
+    /// Changes the block at `offset` from `old` to `new` bytes where it is; false, with nothing changed, if what lies behind it has no room, or if one of
+    /// the two takes no room.
+    pub(crate) fn resize(&mut self, offset: usize, old: usize, new: usize) -> bool {
+        let (Some(&(_, taken)), Some(wanted)) = (self.live.get(&offset), new.checked_next_multiple_of(GRAIN)) else {
+            return false;
+        };
+        let behind = offset + taken;
+        let room = self.free.get(&behind).copied().unwrap_or(0);
+        if old == 0 || new == 0 || wanted > taken + room {
+            return false;
+        }
+        if wanted != taken {
+            if room > 0 {
+                self.remove_free(behind, room);
+            }
+            if taken + room > wanted {
+                self.add_free(offset + wanted, taken + room - wanted);
+            }
+        }
+        self.live.insert(offset, (new, wanted));
+        true
+    }
+
     /// Whether one live block holds all of these bytes; no bytes always are.
     pub(crate) fn covers(&self, offset: usize, bytes: usize) -> bool {
         let Some(end) = offset.checked_add(bytes) else { return false };
@@ -144,6 +167,26 @@ mod tests {
         assert_eq!(arena.alloc(usize::MAX, 1), None);
         assert!(arena.free(all));
         assert_eq!((arena.largest_free(), arena.bytes()), (65536, 65536));
+    }
+
+    #[test]
+    fn a_block_is_resized_where_it_is_or_not_at_all() {
+        let mut arena = arena();
+        let a = arena.alloc(100, 1).unwrap();
+        assert!(arena.resize(a, 100, 128) && arena.covers(a, 128));
+        assert_eq!(arena.free_bytes(), 65536 - 128);
+        assert!(arena.resize(a, 128, 65536) && arena.free_bytes() == 0 && arena.largest_free() == 0);
+        assert!(arena.resize(a, 65536, 1) && !arena.covers(a, 2));
+        assert_eq!((arena.free_bytes(), arena.largest_free()), (65536 - 64, 65536 - 64));
+        let b = arena.alloc(64, 1).unwrap();
+        let before = arena.clone();
+        for (old, new) in [(1, 65), (1, usize::MAX), (1, 0), (0, 1)] {
+            assert!(!arena.resize(a, old, new));
+        }
+        assert!(!arena.resize(b + 64, 1, 1), "nothing lives there");
+        assert_eq!(arena, before);
+        assert!(arena.free(b) && arena.free(a));
+        assert_eq!(arena, self::arena());
     }
 
     #[test]

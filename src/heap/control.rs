@@ -72,6 +72,8 @@ pub(crate) enum How {
     Failed,
     /// Its thread panicked.
     Panicked,
+    /// It ended after one of its collective calls had timed out.
+    TimedOut,
 }
 
 impl Loss {
@@ -80,6 +82,7 @@ impl Loss {
         let how = match self.how {
             How::Failed => 1,
             How::Panicked => 2,
+            How::TimedOut => 3,
         };
         (self.pe as u64) << 8 | how
     }
@@ -89,7 +92,8 @@ impl Loss {
         let how = match word & 0xff {
             0 => return None,
             1 => How::Failed,
-            _ => How::Panicked,
+            2 => How::Panicked,
+            _ => How::TimedOut,
         };
         Some(Loss { pe: (word >> 8) as usize, how })
     }
@@ -99,6 +103,7 @@ impl Loss {
         match self.how {
             How::Failed => "its function returned an error",
             How::Panicked => "it panicked",
+            How::TimedOut => "it gave up after a collective call had timed out",
         }
     }
 }
@@ -127,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_loss_survives_its_word() {
-        for how in [How::Failed, How::Panicked] {
+        for how in [How::Failed, How::Panicked, How::TimedOut] {
             for pe in [0, 1, 70_000] {
                 let loss = Loss { pe, how };
                 assert_eq!(Loss::decode(loss.encode()), Some(loss));

@@ -3,7 +3,6 @@
 //! A memfd: it has no name, so nothing can outlive its last process; it does not depend on the size or presence of /dev/shm; its
 //! pages are given when first touched. It is sealed against shrinking, so no peer can turn an access into a SIGBUS.
 
-use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 
@@ -27,24 +26,23 @@ impl Segment {
     /// Makes a segment of `len` bytes, all zero, and the descriptor by which others can map it.
     pub(crate) fn create(len: usize) -> Result<(Segment, OwnedFd)> {
         let fd = rustix::fs::memfd_create("shmem-heap", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
-            .map_err(|source| ErrorKind::os("making a memfd for the symmetric heap", source))?;
+            .map_err(|source| ErrorKind::os("making a memfd for the symmetric heap (ulimit -n)", source))?;
         rustix::fs::ftruncate(&fd, len as u64)
             .map_err(|source| ErrorKind::os(format!("growing the symmetric heap's memfd to {len} bytes"), source))?;
         rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW)
             .map_err(|source| ErrorKind::os("sealing the symmetric heap's memfd", source))?;
-        let keep = fd.try_clone().map_err(|source| ErrorKind::os("duplicating a descriptor (ulimit -n)", source))?;
-        Ok((Self::attach(fd, len)?, keep))
+        Ok((Self::attach(&fd, len)?, fd))
     }
 
-    /// Maps the segment of `len` bytes behind `fd`, which is closed: the mapping keeps the memory.
-    pub(crate) fn attach(fd: OwnedFd, len: usize) -> Result<Segment> {
-        let file = File::from(fd);
-        let size = file.metadata().map_err(|source| ErrorKind::os("sizing a peer's symmetric heap", source))?.len();
-        if size != len as u64 {
+    /// Maps the segment of `len` bytes behind `fd`, which may be closed afterwards: the mapping keeps the memory.
+    pub(crate) fn attach(fd: &OwnedFd, len: usize) -> Result<Segment> {
+        let stat = rustix::fs::fstat(fd).map_err(|source| ErrorKind::os("sizing a peer's symmetric heap", source))?;
+        let size = stat.st_size;
+        if usize::try_from(size) != Ok(len) {
             let why = format!("a peer's heap has {size} bytes where {len} were agreed");
             return Err(ErrorKind::os(why, std::io::ErrorKind::InvalidData));
         }
-        let map = MmapOptions::new().len(len).no_reserve_swap().map_raw(&file).map_err(|source| {
+        let map = MmapOptions::new().len(len).no_reserve_swap().map_raw(fd).map_err(|source| {
             ErrorKind::os(format!("mapping a symmetric heap of {len} bytes (ulimit -v, SHMEM_SYMMETRIC_SIZE)"), source)
         })?;
         let base = NonNull::new(map.as_mut_ptr())

@@ -39,7 +39,7 @@ impl<'w, T: Elem> SymSlice<'w, T> {
     pub(crate) fn new(heap: &'w Heap, at: usize, len: usize) -> Self {
         const { assert!(align_of::<T>() <= MAX_ALIGN, "an element is aligned to a page at most") };
         debug_assert!(at.is_multiple_of(align_of::<T>()));
-        debug_assert!(len <= heap.segment().len() && at + len * size_of::<T>() <= heap.segment().len());
+        debug_assert!(len.checked_mul(size_of::<T>()).is_some_and(|bytes| at + bytes <= heap.segment().len()));
         SymSlice { heap, at, len, elem: PhantomData }
     }
 
@@ -224,6 +224,11 @@ impl<'w, T: Elem> SymBox<'w, T> {
     #[inline(always)]
     pub fn sym(&self) -> SymSlice<'_, T> {
         self.all
+    }
+
+    /// The bytes of the block.
+    pub(crate) fn bytes(&self) -> usize {
+        self.all.len * size_of::<T>()
     }
 
     /// The block's offset, if it lies in `heap`.

@@ -42,12 +42,13 @@ const NAP: std::ops::RangeInclusive<Duration> = Duration::from_micros(50)..=Dura
 
 /// The way from this PE to all others.
 pub(crate) struct Link {
+    /// First, so that it ends, with whatever it still has to deliver, before the memory is unmapped.
+    endpoint: Option<Box<dyn Endpoint>>,
     me: usize,
     heap: Heap,
     _mapped: Vec<Option<Segment>>,
     peers: Box<[Peer]>,
     control: Box<[Option<Base>]>,
-    endpoint: Option<Box<dyn Endpoint>>,
     patience: Patience,
     stream_from: usize,
     announcing: Mutex<()>,
@@ -83,7 +84,7 @@ impl Link {
             RouteChoice::Shuffle => Some(Box::new(Shuffle::start(control.iter().copied().flatten().collect(), me)?)),
         };
         let announcing = Mutex::new(());
-        Ok(Link { me, heap, _mapped: mapped, peers, control, endpoint, patience, stream_from, announcing })
+        Ok(Link { endpoint, me, heap, _mapped: mapped, peers, control, patience, stream_from, announcing })
     }
 
     pub(crate) fn me(&self) -> usize {

@@ -9,7 +9,6 @@ mod plan;
 mod start;
 
 use std::fmt;
-use std::sync::Mutex;
 use std::time::Duration;
 
 pub use local::local;
@@ -24,7 +23,7 @@ use crate::elem::Elem;
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::{ErrorKind, Result};
-use crate::group::{HUGE, NO_ROOM, OF_BLOCK};
+use crate::group::{EMPTY, FOREIGN, HUGE, NO_ROOM, OF_BLOCK};
 use crate::heap::control::{How, Loss};
 use crate::heap::{GRAIN, MAX_ALIGN, SymBox, SymSlice};
 use crate::sync::{Call, Words};
@@ -44,8 +43,8 @@ fn let_the_first_end() {
 /// several may exist at once in one process.
 pub struct World {
     core: Core,
-    /// Held open: whoever leads the job learns from its end that this PE is gone. Locked by nobody; the lock lets threads share a world.
-    _boot: Mutex<Box<dyn Bootstrap + Send>>,
+    /// Held open: whoever leads the job learns from its end that this PE is gone.
+    _boot: Box<dyn Bootstrap + Send + Sync>,
 }
 
 impl World {
@@ -152,28 +151,30 @@ impl World {
         self.allocate(Call::Alloc, align, len)
     }
 
-    /// Changes the number of elements of `block`, which may move; the elements that it had keep their values, on every PE. Any alignment beyond a
-    /// cache line is lost. Collective, with the same size on all PEs.
+    /// Changes the number of elements of `block`, which moves if there is no room where it is; the elements that it had keep their values, on every PE. A
+    /// block that moves loses any alignment beyond a cache line. Collective, with the same block and size on all PEs.
     ///
     /// # Errors
-    /// As [`alloc`](Self::alloc); the block is then as it was.
+    /// As [`alloc`](Self::alloc); the block is then as it was. [`OtherWorld`](ErrorKind::OtherWorld).
     pub fn realloc<'w, T: Elem>(&'w self, block: &mut SymBox<'w, T>, len: usize) -> Result<()> {
-        let old = block.offset_in(self.core.heap());
+        let heap = self.core.heap();
         let size = len.checked_mul(size_of::<T>());
         self.core.link.quiet()?;
-        self.agree(Call::Realloc, OF_BLOCK | old.map_or(HUGE, |offset| offset as u64))?;
+        self.agree(Call::Realloc, OF_BLOCK | self.identity(block))?;
+        let old = block.offset_in(heap).ok_or(ErrorKind::OtherWorld { offset: block.sym().offset() })?;
         self.agree(Call::Realloc, clamp(size))?;
-        let old = old.ok_or(ErrorKind::OtherWorld { offset: block.sym().offset() })?;
         let bytes = size.ok_or(ErrorKind::Overflow { count: len, size: size_of::<T>() })?;
-        let mut arena = self.core.heap().arena();
-        let new = arena.alloc(bytes, align_of::<T>()).ok_or_else(|| full(&arena, bytes, align_of::<T>()))?;
-        let kept = block.sym().len().min(len) * size_of::<T>();
-        self.core.heap().segment().copy_within(old, new, kept);
-        if !block.sym().is_empty() {
-            arena.free(old);
+        let mut arena = heap.arena();
+        let mut new = old;
+        if !arena.resize(old, block.bytes(), bytes) {
+            new = arena.alloc(bytes, align_of::<T>()).ok_or_else(|| full(&arena, bytes, align_of::<T>()))?;
+            heap.segment().copy_within(old, new, block.bytes().min(bytes));
+            if block.bytes() > 0 {
+                arena.free(old);
+            }
         }
         drop(arena);
-        *block = SymBox::new(SymSlice::new(self.core.heap(), new, len));
+        *block = SymBox::new(SymSlice::new(heap, new, len));
         // Nobody may reuse the old block before all have copied it.
         self.agree(Call::Realloc, 0)
     }
@@ -184,11 +185,11 @@ impl World {
     /// [`Mismatch`](ErrorKind::Mismatch) if the blocks differ, [`OtherWorld`](ErrorKind::OtherWorld): nothing is freed, and the memory stays taken until the
     /// world ends. [`PeerLost`](ErrorKind::PeerLost), [`Timeout`](ErrorKind::Timeout).
     pub fn free<T: Elem>(&self, block: SymBox<'_, T>) -> Result<()> {
-        let own = block.offset_in(self.core.heap());
         self.core.link.quiet()?;
-        self.agree(Call::Free, own.map_or(HUGE, |offset| offset as u64))?;
+        self.agree(Call::Free, self.identity(&block))?;
+        let own = block.offset_in(self.core.heap());
         let offset = own.ok_or(ErrorKind::OtherWorld { offset: block.sym().offset() })?;
-        if !block.sym().is_empty() {
+        if block.bytes() > 0 {
             self.core.heap().arena().free(offset);
         }
         Ok(())
@@ -277,6 +278,15 @@ impl World {
         self.core.world.agree(&self.core.link, call, argument)
     }
 
+    /// A block as a print holds it: equal for equal blocks only. What takes no room has the offset of whatever lies at the heap's start, and is not that.
+    fn identity<T: Elem>(&self, block: &SymBox<'_, T>) -> u64 {
+        match block.offset_in(self.core.heap()) {
+            None => FOREIGN,
+            Some(_) if block.bytes() == 0 => EMPTY,
+            Some(offset) => offset as u64,
+        }
+    }
+
     fn allocate<T: Elem>(&self, call: Call, align: usize, len: usize) -> Result<SymBox<'_, T>> {
         let size = len.checked_mul(size_of::<T>());
         let possible = align.is_power_of_two() && align <= MAX_ALIGN;
@@ -324,6 +334,9 @@ impl Drop for World {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.give_up(How::Panicked);
+        } else if self.core.world.is_out_of_step() {
+            // The end is a collective call, too, and would meet another call of the others, for ever.
+            self.give_up(How::TimedOut);
         }
         let leave = || self.core.link.quiet().and_then(|()| self.agree(Call::Finalize, 0));
         while self.lost().is_none() {

@@ -1,6 +1,6 @@
 //! From settings and a bootstrap to a started world: one straight function, the same for threads, `shmemrun` and embedding programs.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::boot::{Bootstrap, Rendezvous, group};
@@ -20,11 +20,7 @@ const SHARED_SLOT: usize = 1;
 
 /// Starts the world of PE `boot.me()`. Collective over the job: three exchanges, *joined* (what everyone brings), *mapped* (the heaps' descriptors) and
 /// *connected* (all are ready). A PE that fails drops its bootstrap, and the others' next exchange fails and names it.
-pub(super) fn start(mut config: Config, mut boot: Box<dyn Bootstrap + Send>) -> Result<World> {
-    if config.debug {
-        // A program that listens to the events itself goes on doing so.
-        let _ = tracing_subscriber::fmt().with_max_level(tracing::Level::DEBUG).with_writer(std::io::stderr).try_init();
-    }
+pub(super) fn start(mut config: Config, mut boot: Box<dyn Bootstrap + Send + Sync>) -> Result<World> {
     let (me, n_pes) = (boot.me(), boot.n_pes());
     let mine = postcard::to_stdvec(&Joined::gather(&config)).map_err(garbled)?;
     let joined = boot.allgather(&mine)?;
@@ -39,7 +35,7 @@ pub(super) fn start(mut config: Config, mut boot: Box<dyn Bootstrap + Send>) -> 
     let descriptors = boot.hand_over(descriptor, &plan.host)?;
     let mut mapped: Vec<Option<Segment>> = (0..n_pes).map(|_| None).collect();
     for (&pe, descriptor) in plan.host.iter().zip(descriptors).filter(|(pe, _)| **pe != me) {
-        mapped[pe] = Some(Segment::attach(descriptor, plan.layout.bytes())?);
+        mapped[pe] = Some(Segment::attach(&descriptor, plan.layout.bytes())?);
     }
 
     let heap = Heap::new(segment, Arena::new(plan.layout.user.clone()));
@@ -57,12 +53,17 @@ pub(super) fn start(mut config: Config, mut boot: Box<dyn Bootstrap + Send>) -> 
     tracing::debug!(me, n_pes, heap = plan.heap, "world started");
 
     let core = Core { link, layout: plan.layout, radix: plan.radix, slots, world, shared, config };
-    Ok(World { core, _boot: Mutex::new(boot) })
+    Ok(World { core, _boot: boot })
 }
 
 /// [`World::init`].
 pub(super) fn init() -> Result<World> {
     let config = Config::from_env()?;
+    if config.debug {
+        // A program that shows the library's events in its own way goes on doing so.
+        let events = tracing_subscriber::fmt().with_max_level(tracing::Level::DEBUG).without_time();
+        let _ = events.with_writer(std::io::stderr).with_ansi(false).try_init();
+    }
     let world = match (&config.rendezvous, config.pe, config.n_pes) {
         (Some(address), Some(pe), Some(n_pes)) => {
             check(pe, n_pes)?;
@@ -100,7 +101,7 @@ fn greet(world: &World) {
     }
 }
 
-fn alone() -> Box<dyn Bootstrap + Send> {
+fn alone() -> Box<dyn Bootstrap + Send + Sync> {
     group(1).pop().map_or_else(|| unreachable!("a group of one has one"), |boot| Box::new(boot) as _)
 }
 
@@ -181,7 +182,7 @@ impl Builder {
         if config.heap_size == Some(0) {
             config.set("SHMEM_SYMMETRIC_SIZE", "0")?;
         }
-        let boot: Box<dyn Bootstrap + Send> = match &config.rendezvous {
+        let boot: Box<dyn Bootstrap + Send + Sync> = match &config.rendezvous {
             None if n_pes == 1 => alone(),
             None => {
                 let why = "a job of several PEs needs a rendezvous address".to_string();

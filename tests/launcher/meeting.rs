@@ -29,7 +29,7 @@ fn pe_of_a_job() {
         assert_eq!(all[me], own.as_bytes());
         for (file, bytes) in handed.into_iter().zip(all) {
             let mut read = vec![0; bytes.len()];
-            fs::File::from(file).read_exact_at(&mut read, 0).unwrap();
+            fs::File::from(file.try_clone().unwrap()).read_exact_at(&mut read, 0).unwrap();
             assert_eq!(read, bytes);
         }
     }
