@@ -1,4 +1,5 @@
-//! The house plan, enforced: who may import whom, and where unsafe code, memory orderings, tokio and the kernel's sleeping calls may be.
+//! The house plan, enforced: who may import whom, and where unsafe code, memory orderings, tokio and the kernel's
+//! sleeping calls may be.
 //!
 //! Reads `src/**/*.rs` as text, without comments, strings and test modules.
 

@@ -1,4 +1,5 @@
-//! Start, end and failure of worlds: again and again, several at once, with PEs that are late, wrong, lost or panic; nothing is left over.
+//! Start, end and failure of worlds: again and again, several at once, with PEs that are late, wrong, lost or panic;
+//! nothing is left over.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -474,7 +475,8 @@ fn ours(directory: &str) -> Vec<String> {
     names
 }
 
-/// Everything that a process could leave: counted in a process of its own, since other tests of this one have descriptors and threads, too.
+/// Everything that a process could leave: counted in a process of its own, since other tests of this one have
+/// descriptors and threads, too.
 #[test]
 fn nothing_is_left_behind() {
     const TEST: &str = "nothing_is_left_behind";
@@ -614,7 +616,8 @@ fn cpu_time() -> Duration {
     Duration::new(usage.tv_sec as u64, usage.tv_nsec as u32)
 }
 
-/// K07: PEs that wait for long cost next to nothing, and wake up soon after the signal. PE 0 waits for time to pass, which is the point.
+/// K07: PEs that wait for long cost next to nothing, and wake up soon after the signal. PE 0 waits for time to pass,
+/// which is the point.
 fn idle_waits(world: &World) -> Result<()> {
     let ctx = world.ctx::<Shared>();
     let block = world.alloc_zeroed::<u64>(world.n_pes() + 1)?;

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use common::{everywhere, processes, scaled};
 use shmem::{Cmp, ErrorKind, Private, Result, Shared, SigRef, World};
 
-/// Store buffering: two PEs put, quiet and get; not both may miss the other's value. PEs play in pairs. An optimised build (`cargo test --release`) without
-/// the full fence in `quiet` fails within a tenth of the rounds; an unoptimised one is too slow between the put and the get to show it.
+/// Store buffering: two PEs put, quiet and get; not both may miss the other's value. PEs play in pairs. An optimised
+/// build (`cargo test --release`) without the full fence in `quiet` fails within a tenth of the rounds; an unoptimised
+/// one is too slow between the put and the get to show it.
 fn store_buffering(world: &World, rounds: usize) -> Result<()> {
     const BATCH: usize = 1000;
     let (ctx, me, n) = (world.ctx::<Shared>(), world.me(), world.n_pes());
@@ -265,7 +266,8 @@ fn a_lock_is_fair() {
             ctx.set_lock(lock.sym())?;
         }
         world.barrier_all()?;
-        // PE 0 holds the lock; the others queue up one after the other. PE `me` is in the queue once its predecessor's word names it.
+        // PE 0 holds the lock; the others queue up one after the other. PE `me` is in the queue once its predecessor's
+        // word names it.
         if me > 0 {
             ctx.wait_until(turn.sym(), Cmp::Ge, me as u64)?;
             std::thread::scope(|scope| -> Result<()> {

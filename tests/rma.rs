@@ -463,7 +463,8 @@ fn available_memory() -> u64 {
     line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()).unwrap_or(0) << 10
 }
 
-/// N01: one transfer of more than 2^32 bytes. Its source is untouched private memory, which is one zero page, so that only the target takes memory.
+/// N01: one transfer of more than 2^32 bytes. Its source is untouched private memory, which is one zero page, so that
+/// only the target takes memory.
 #[test]
 fn one_transfer_over_4_gib() {
     let available = available_memory();
