@@ -8,8 +8,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::heap::SymBox;
 use crate::sync::ring::Ring;
 
-/// A queue of values from one PE to another, with room for a fixed number of them: the sender waits while it is full, the receiver while it is empty.
-/// Values arrive whole and in order. Each side moves data with stores to the other's memory and polls its own.
+/// A queue of values from one PE to another, with room for a fixed number of them: the sender waits while it is full,
+/// the receiver while it is empty. Values arrive whole and in order. Each side moves data with stores to the other's
+/// memory and polls its own.
 ///
 /// Made by [`World::channel`](crate::World::channel) and ended by [`World::free_channel`](crate::World::free_channel).
 ///
@@ -68,8 +69,8 @@ impl<'w, T: Elem> Channel<'w, T> {
     /// Sends a value. Blocks while the channel is full.
     ///
     /// # Errors
-    /// [`Channel`](ErrorKind::Channel) if this PE is not the sender; [`PeerLost`](ErrorKind::PeerLost), [`Timeout`](ErrorKind::Timeout): the
-    /// value was not sent.
+    /// [`Channel`](ErrorKind::Channel) if this PE is not the sender; [`PeerLost`](ErrorKind::PeerLost),
+    /// [`Timeout`](ErrorKind::Timeout): the value was not sent.
     pub fn send(&mut self, value: T) -> Result<()> {
         self.require(self.ring.sender, "send to")?;
         bytemuck::cast_slice_mut(&mut self.words)[..size_of::<T>()].copy_from_slice(bytemuck::bytes_of(&value));
@@ -81,7 +82,8 @@ impl<'w, T: Elem> Channel<'w, T> {
     /// Receives a value. Blocks while the channel is empty.
     ///
     /// # Errors
-    /// [`Channel`](ErrorKind::Channel) if this PE is not the receiver; [`PeerLost`](ErrorKind::PeerLost), [`Timeout`](ErrorKind::Timeout).
+    /// [`Channel`](ErrorKind::Channel) if this PE is not the receiver; [`PeerLost`](ErrorKind::PeerLost),
+    /// [`Timeout`](ErrorKind::Timeout).
     pub fn recv(&mut self) -> Result<T> {
         self.require(self.ring.receiver, "receive from")?;
         self.ring.pop(&self.core.link, self.received, &mut self.words)?;

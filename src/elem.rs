@@ -1,12 +1,14 @@
-//! What may lie in symmetric memory: [`Elem`], open to any plain type, and the types that atomics work on, a closed set.
+//! What may lie in symmetric memory: [`Elem`], open to any plain type, and the types that atomics work on, a closed
+//! set.
 
 use std::sync::atomic::Ordering;
 
 use atomic::Atomic;
 use bytemuck::Pod;
 
-/// A plain value that may cross between PEs: any bit pattern is valid and there is no padding. Every [`bytemuck::Pod`] type is one,
-/// so a type of your own becomes one by `#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]` and `#[repr(C)]`.
+/// A plain value that may cross between PEs: any bit pattern is valid and there is no padding. Every [`bytemuck::Pod`]
+/// type is one, so a type of your own becomes one by `#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]` and
+/// `#[repr(C)]`.
 ///
 /// A type that is aligned to more than a page cannot lie in symmetric memory; using one does not compile:
 /// ```compile_fail

@@ -1,7 +1,8 @@
 //! The one table of what can go wrong.
 //!
-//! Every fallible call of the library returns [`Result`]. An [`Error`] is one pointer wide, so that `Result<()>` travels in
-//! a register on the hot path; what happened lies behind it as an [`ErrorKind`], each of which says who, what and the limit.
+//! Every fallible call of the library returns [`Result`]. An [`Error`] is one pointer wide, so that `Result<()>`
+//! travels in a register on the hot path; what happened lies behind it as an [`ErrorKind`], each of which says who,
+//! what and the limit.
 
 use std::fmt;
 use std::time::Duration;
@@ -158,7 +159,8 @@ pub enum ErrorKind {
         /// The largest heap that would do.
         advice: usize,
     },
-    /// The PEs of a team made different collective calls at the same time. Every PE gets this error; the team stays in step.
+    /// The PEs of a team made different collective calls at the same time. Every PE gets this error; the team stays in
+    /// step.
     #[error("the PEs of the team disagree: {report}")]
     Mismatch {
         /// Both sides, with the PEs on each: `PE 2 calls alloc(16 bytes), PEs 0-1 and 3 call alloc(8 bytes)`.

@@ -1,10 +1,11 @@
 //! The members of a team, with the synchronisation state that is theirs alone.
 //!
-//! A group owns a *slot*: words at the same offset on all PEs, reserved at start-up. When a slot is used again, its epochs go on from the highest
-//! that any member has seen there, so that nothing left in it can be mistaken for news.
+//! A group owns a *slot*: words at the same offset on all PEs, reserved at start-up. When a slot is used again, its
+//! epochs go on from the highest that any member has seen there, so that nothing left in it can be mistaken for news.
 //!
-//! Every collective call passes one barrier with a print of the call and its arguments. If the prints differ, all members learn it there, show
-//! each other what they called, and return the same error; the group stays in step. Knows nothing of user memory.
+//! Every collective call passes one barrier with a print of the call and its arguments. If the prints differ, all
+//! members learn it there, show each other what they called, and return the same error; the group stays in step. Knows
+//! nothing of user memory.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -89,7 +90,8 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// The team of `members` (world numbers) in `slot`, which must hold no epoch past `epoch`, as seen by its member `me`.
+    /// The team of `members` (world numbers) in `slot`, which must hold no epoch past `epoch`, as seen by its member
+    /// `me`.
     pub(crate) fn new(
         link: &Link,
         layout: &Layout,
@@ -237,7 +239,8 @@ fn describe(print: u64) -> String {
     }
 }
 
-/// Who has what, grouped by value: `PE 2 calls x, PEs 0-1 and 3 call y`, with the verb for one and for many; the smallest group first.
+/// Who has what, grouped by value: `PE 2 calls x, PEs 0-1 and 3 call y`, with the verb for one and for many; the
+/// smallest group first.
 pub(crate) fn by_value(values: &[String], one: &str, many: &str) -> String {
     let mut groups: Vec<(&String, Vec<usize>)> = Vec::new();
     for (pe, value) in values.iter().enumerate() {

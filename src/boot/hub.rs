@@ -1,10 +1,10 @@
 //! The decisions of the rendezvous: who may sit down, what each PE is answered. A state machine without sockets.
 //!
-//! A *sitting* is one complete set of PEs. A PE that joins for the k-th time takes its seat in the k-th sitting, so a program
-//! may finalise and start again, or a script may run several programs, however far the PEs drift apart.
+//! A *sitting* is one complete set of PEs. A PE that joins for the k-th time takes its seat in the k-th sitting, so a
+//! program may finalise and start again, or a script may run several programs, however far the PEs drift apart.
 //!
-//! Every request of a PE gets exactly one answer: what was asked for, or [`Kind::Lost`] as soon as it cannot come. A sitting
-//! that one PE has left cannot end another round, so from then on the answer is `Lost`.
+//! Every request of a PE gets exactly one answer: what was asked for, or [`Kind::Lost`] as soon as it cannot come. A
+//! sitting that one PE has left cannot end another round, so from then on the answer is `Lost`.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

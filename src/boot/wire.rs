@@ -1,7 +1,8 @@
 //! What the PEs and the rendezvous say to each other, as bytes: one greeting of fixed size, then frames with a length.
 //!
-//! Pure functions over byte slices. A stranger can make the reader hold at most one greeting; only a client whose key was
-//! right may send frames, and those have an upper bound. Knows nothing of sockets or of what the bytes mean to the PEs.
+//! Pure functions over byte slices. A stranger can make the reader hold at most one greeting; only a client whose key
+//! was right may send frames, and those have an upper bound. Knows nothing of sockets or of what the bytes mean to the
+//! PEs.
 
 /// Bytes of the longest job key.
 pub(super) const KEY_MAX: usize = 64;

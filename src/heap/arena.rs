@@ -1,7 +1,8 @@
 //! Which bytes of the symmetric heap are allocated: best fit over offsets, pure data without pointers or addresses.
 //!
-//! Every PE makes the same calls in the same order and the choice depends on nothing else, so every PE gets the same offsets. The
-//! smallest free block that fits is used, the one with the lowest offset among equals; freed blocks merge with their neighbours.
+//! Every PE makes the same calls in the same order and the choice depends on nothing else, so every PE gets the same
+//! offsets. The smallest free block that fits is used, the one with the lowest offset among equals; freed blocks merge
+//! with their neighbours.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

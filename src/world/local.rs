@@ -9,8 +9,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::heap::control::How;
 use crate::world::{World, start};
 
-/// Runs `f` as `n` PEs, each a thread of this process with a world and heap of its own, and returns what they returned, in PE order. Settings
-/// come from the `SHMEM_*` variables. If a PE fails or panics, the others learn it: their waits return [`PeerLost`](ErrorKind::PeerLost).
+/// Runs `f` as `n` PEs, each a thread of this process with a world and heap of its own, and returns what they returned,
+/// in PE order. Settings come from the `SHMEM_*` variables. If a PE fails or panics, the others learn it: their waits
+/// return [`PeerLost`](ErrorKind::PeerLost).
 ///
 /// ```
 /// let squares = shmem::local(4, |world| Ok(world.me() * world.me()))?;
@@ -19,7 +20,8 @@ use crate::world::{World, start};
 /// ```
 ///
 /// # Errors
-/// The error of the PE that failed first (one of the program's own goes out by [`Error::other`]); those of [`World::init`].
+/// The error of the PE that failed first (one of the program's own goes out by [`Error::other`]); those of
+/// [`World::init`].
 ///
 /// # Panics
 /// If a PE panics, with its panic; with that of the PE that failed first, if several do.

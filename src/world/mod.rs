@@ -33,28 +33,31 @@ use crate::team::Team;
 /// What a PE that failed is ahead of those that fail with it.
 const HEAD_START: Duration = Duration::from_millis(50);
 
-/// For a PE that ends because another has: the launcher names the PE that ends first, and that is to be the one that failed.
+/// For a PE that ends because another has: the launcher names the PE that ends first, and that is to be the one that
+/// failed.
 fn let_the_first_end() {
     std::thread::sleep(HEAD_START);
 }
 
 /// A PE's membership in a job. Everything borrows from it: teams, contexts, allocations.
 ///
-/// Dropping it ends the membership: collective, it blocks until all PEs have dropped theirs. Another world may be started afterwards, and
-/// several may exist at once in one process.
+/// Dropping it ends the membership: collective, it blocks until all PEs have dropped theirs. Another world may be
+/// started afterwards, and several may exist at once in one process.
 pub struct World {
     core: Core,
-    /// Held open: whoever leads the job learns from its end that this PE is gone. Locked by nobody; the lock lets threads share a world.
+    /// Held open: whoever leads the job learns from its end that this PE is gone. Locked by nobody; the lock lets
+    /// threads share a world.
     _boot: Mutex<Box<dyn Bootstrap + Send>>,
 }
 
 impl World {
-    /// Joins the job that `shmemrun` started this process for; without `shmemrun`, a job of one PE. Collective: blocks until all PEs
-    /// have called.
+    /// Joins the job that `shmemrun` started this process for; without `shmemrun`, a job of one PE. Collective: blocks
+    /// until all PEs have called.
     ///
     /// # Errors
-    /// [`BadSetting`](ErrorKind::BadSetting) and [`SettingsDiffer`](ErrorKind::SettingsDiffer) for the `SHMEM_*` variables,
-    /// [`NoMemory`](ErrorKind::NoMemory) if the host cannot give the heaps, [`Rendezvous`](ErrorKind::Rendezvous) if the PEs do not find each other.
+    /// [`BadSetting`](ErrorKind::BadSetting) and [`SettingsDiffer`](ErrorKind::SettingsDiffer) for the `SHMEM_*`
+    /// variables, [`NoMemory`](ErrorKind::NoMemory) if the host cannot give the heaps,
+    /// [`Rendezvous`](ErrorKind::Rendezvous) if the PEs do not find each other.
     pub fn init() -> Result<World> {
         start::init()
     }
@@ -103,7 +106,8 @@ impl World {
         Team::new(&self.core, self.core.shared.clone())
     }
 
-    /// Completes this PE's puts everywhere, then blocks until all PEs have done so: afterwards all of them see all that was put before. Collective.
+    /// Completes this PE's puts everywhere, then blocks until all PEs have done so: afterwards all of them see all that
+    /// was put before. Collective.
     ///
     /// # Errors
     /// [`Mismatch`](ErrorKind::Mismatch) if a PE is in another collective call; [`PeerLost`](ErrorKind::PeerLost),
@@ -114,7 +118,8 @@ impl World {
         self.agree(Call::Barrier, 0)
     }
 
-    /// Blocks until all PEs have called it. Collective. Says nothing about puts: for that, see [`barrier_all`](Self::barrier_all).
+    /// Blocks until all PEs have called it. Collective. Says nothing about puts: for that, see
+    /// [`barrier_all`](Self::barrier_all).
     ///
     /// # Errors
     /// As [`barrier_all`](Self::barrier_all).
@@ -123,12 +128,14 @@ impl World {
         self.agree(Call::Sync, 0)
     }
 
-    /// Allocates `len` elements in the symmetric heap, with arbitrary contents, aligned for `T` and to a cache line. Collective, with the same size on
-    /// all PEs; on return all PEs have it. No elements are an empty object that takes no room.
+    /// Allocates `len` elements in the symmetric heap, with arbitrary contents, aligned for `T` and to a cache line.
+    /// Collective, with the same size on all PEs; on return all PEs have it. No elements are an empty object that takes
+    /// no room.
     ///
     /// # Errors
     /// On all PEs alike, with nothing allocated: [`HeapFull`](ErrorKind::HeapFull), [`Overflow`](ErrorKind::Overflow),
-    /// [`Mismatch`](ErrorKind::Mismatch) if the sizes differ. [`PeerLost`](ErrorKind::PeerLost), [`Timeout`](ErrorKind::Timeout).
+    /// [`Mismatch`](ErrorKind::Mismatch) if the sizes differ. [`PeerLost`](ErrorKind::PeerLost),
+    /// [`Timeout`](ErrorKind::Timeout).
     pub fn alloc<T: Elem>(&self, len: usize) -> Result<SymBox<'_, T>> {
         self.allocate(Call::Alloc, align_of::<T>(), len)
     }
@@ -152,8 +159,8 @@ impl World {
         self.allocate(Call::Alloc, align, len)
     }
 
-    /// Changes the number of elements of `block`, which may move; the elements that it had keep their values, on every PE. Any alignment beyond a
-    /// cache line is lost. Collective, with the same size on all PEs.
+    /// Changes the number of elements of `block`, which may move; the elements that it had keep their values, on every
+    /// PE. Any alignment beyond a cache line is lost. Collective, with the same size on all PEs.
     ///
     /// # Errors
     /// As [`alloc`](Self::alloc); the block is then as it was.
@@ -178,11 +185,13 @@ impl World {
         self.agree(Call::Realloc, 0)
     }
 
-    /// Gives an allocation back. Collective, with the same block on all PEs; all puts into it that were started before are complete first.
+    /// Gives an allocation back. Collective, with the same block on all PEs; all puts into it that were started before
+    /// are complete first.
     ///
     /// # Errors
-    /// [`Mismatch`](ErrorKind::Mismatch) if the blocks differ, [`OtherWorld`](ErrorKind::OtherWorld): nothing is freed, and the memory stays taken until the
-    /// world ends. [`PeerLost`](ErrorKind::PeerLost), [`Timeout`](ErrorKind::Timeout).
+    /// [`Mismatch`](ErrorKind::Mismatch) if the blocks differ, [`OtherWorld`](ErrorKind::OtherWorld): nothing is freed,
+    /// and the memory stays taken until the world ends. [`PeerLost`](ErrorKind::PeerLost),
+    /// [`Timeout`](ErrorKind::Timeout).
     pub fn free<T: Elem>(&self, block: SymBox<'_, T>) -> Result<()> {
         let own = block.offset_in(self.core.heap());
         self.core.link.quiet()?;
@@ -194,11 +203,12 @@ impl World {
         Ok(())
     }
 
-    /// The object of `len` elements at `offset` of the symmetric heap: for offsets that came from [`SymSlice::offset`], by whatever way. Not collective.
+    /// The object of `len` elements at `offset` of the symmetric heap: for offsets that came from [`SymSlice::offset`],
+    /// by whatever way. Not collective.
     ///
     /// # Errors
-    /// [`NotAllocated`](ErrorKind::NotAllocated) if no live allocation holds all of it, [`Misaligned`](ErrorKind::Misaligned),
-    /// [`Overflow`](ErrorKind::Overflow).
+    /// [`NotAllocated`](ErrorKind::NotAllocated) if no live allocation holds all of it,
+    /// [`Misaligned`](ErrorKind::Misaligned), [`Overflow`](ErrorKind::Overflow).
     pub fn object_at<T: Elem>(&self, offset: usize, len: usize) -> Result<SymSlice<'_, T>> {
         let bytes = len.checked_mul(size_of::<T>()).ok_or(ErrorKind::Overflow { count: len, size: size_of::<T>() })?;
         self.core.heap().check_live(offset, bytes)?;
@@ -208,10 +218,12 @@ impl World {
         Ok(SymSlice::new(self.core.heap(), offset, len))
     }
 
-    /// A queue of up to `capacity` values from PE `sender` to PE `receiver` (which may be the same). Collective, with the same arguments on all PEs.
+    /// A queue of up to `capacity` values from PE `sender` to PE `receiver` (which may be the same). Collective, with
+    /// the same arguments on all PEs.
     ///
     /// # Errors
-    /// [`NoSuchPe`](ErrorKind::NoSuchPe), [`Length`](ErrorKind::Length) for a capacity of 0; else as [`alloc`](Self::alloc).
+    /// [`NoSuchPe`](ErrorKind::NoSuchPe), [`Length`](ErrorKind::Length) for a capacity of 0; else as
+    /// [`alloc`](Self::alloc).
     pub fn channel<T: Elem>(&self, sender: usize, receiver: usize, capacity: usize) -> Result<Channel<'_, T>> {
         let n_pes = self.n_pes();
         // Exact for every PE that exists; the capacity is compared as the size of the allocation, where there is one.
@@ -257,8 +269,9 @@ impl World {
         &self.core.config
     }
 
-    /// Tells all PEs that this one gives up: their waits, present and to come, return [`PeerLost`](ErrorKind::PeerLost). Not collective; for a
-    /// program that meets an error which the others do not know of. [`run`] and [`local()`] do it by themselves.
+    /// Tells all PEs that this one gives up: their waits, present and to come, return
+    /// [`PeerLost`](ErrorKind::PeerLost). Not collective; for a program that meets an error which the others do not
+    /// know of. [`run`] and [`local()`] do it by themselves.
     pub fn abandon(&self) {
         self.give_up(How::Failed);
     }
@@ -306,8 +319,9 @@ fn full(arena: &crate::heap::Arena, need: usize, align: usize) -> ErrorKind {
     ErrorKind::HeapFull { need, align, free, largest, heap }
 }
 
-/// Runs `f` as one PE of the job that `shmemrun` started this process for ([`World::init`]), and ends the world afterwards. If `f` fails, the other PEs
-/// learn it at once: their waits return [`PeerLost`](ErrorKind::PeerLost). An error of the program's own goes out by [`Error::other`].
+/// Runs `f` as one PE of the job that `shmemrun` started this process for ([`World::init`]), and ends the world
+/// afterwards. If `f` fails, the other PEs learn it at once: their waits return [`PeerLost`](ErrorKind::PeerLost). An
+/// error of the program's own goes out by [`Error::other`].
 ///
 /// # Errors
 /// Those of [`World::init`] and of `f`.

@@ -1,4 +1,5 @@
-//! From settings and a bootstrap to a started world: one straight function, the same for threads, `shmemrun` and embedding programs.
+//! From settings and a bootstrap to a started world: one straight function, the same for threads, `shmemrun` and
+//! embedding programs.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -18,8 +19,9 @@ use crate::world::{World, let_the_first_end};
 const WORLD_SLOT: usize = 0;
 const SHARED_SLOT: usize = 1;
 
-/// Starts the world of PE `boot.me()`. Collective over the job: three exchanges, *joined* (what everyone brings), *mapped* (the heaps' descriptors) and
-/// *connected* (all are ready). A PE that fails drops its bootstrap, and the others' next exchange fails and names it.
+/// Starts the world of PE `boot.me()`. Collective over the job: three exchanges, *joined* (what everyone brings),
+/// *mapped* (the heaps' descriptors) and *connected* (all are ready). A PE that fails drops its bootstrap, and the
+/// others' next exchange fails and names it.
 pub(super) fn start(mut config: Config, mut boot: Box<dyn Bootstrap + Send>) -> Result<World> {
     if config.debug {
         // A program that listens to the events itself goes on doing so.
