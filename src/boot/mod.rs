@@ -1,9 +1,9 @@
-//! How the PEs of a job find each other: a [`Bootstrap`] gives each its number, lets all of them exchange a few bytes, and
-//! hands file descriptors to the PEs of the same host. Used during start-up only; nothing here touches a heap.
+//! How the PEs of a job find each other: a [`Bootstrap`] gives each its number, lets all of them exchange a few bytes,
+//! and hands file descriptors to the PEs of the same host. Used during start-up only; nothing here touches a heap.
 //!
 //! - `local`: PEs that are threads of one process;
-//! - `rendezvous`: PEs that are processes, which meet at an address: `wire` is what they say, `serve` who listens there,
-//!   `hub` what is answered, `handover` how descriptors pass between the PEs of a host;
+//! - `rendezvous`: PEs that are processes, which meet at an address: `wire` is what they say, `serve` who listens
+//!   there, `hub` what is answered, `handover` how descriptors pass between the PEs of a host;
 //! - `launch`: the spawner behind `shmemrun`.
 
 mod handover;

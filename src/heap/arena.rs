@@ -1,13 +1,14 @@
 //! Which bytes of the symmetric heap are allocated: best fit over offsets, pure data without pointers or addresses.
 //!
-//! Every PE makes the same calls in the same order and the choice depends on nothing else, so every PE gets the same offsets. The
-//! smallest free block that fits is used, the one with the lowest offset among equals; freed blocks merge with their neighbours.
+//! Every PE makes the same calls in the same order and the choice depends on nothing else, so every PE gets the same
+//! offsets. The smallest free block that fits is used, the one with the lowest offset among equals; freed blocks merge
+//! with their neighbours.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// Every block begins at a multiple of this and covers multiples of it: a cache line is never shared by two objects.
-const GRAIN: usize = 64;
+pub(crate) const GRAIN: usize = 64;
 
 /// The largest alignment that an offset can promise: the page, since segments are mapped at page boundaries.
 pub(crate) const MAX_ALIGN: usize = 4096;
