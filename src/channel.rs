@@ -8,8 +8,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::heap::SymBox;
 use crate::sync::ring::Ring;
 
-/// A queue of values from one PE to another, with room for a fixed number of them: the sender waits while it is full, the receiver while it is empty.
-/// Values arrive whole and in order. Each side moves data with stores to the other's memory and polls its own.
+/// A queue of values from one PE to another, with room for a fixed number of them: the sender waits while it is full,
+/// the receiver while it is empty. Values arrive whole and in order. Each side moves data with stores to the other's
+/// memory and polls its own.
 ///
 /// Made by [`World::channel`](crate::World::channel) and ended by [`World::free_channel`](crate::World::free_channel).
 ///
@@ -29,8 +30,9 @@ pub struct Channel<'w, T> {
     core: &'w Core,
     ring: Ring,
     block: SymBox<'w, u64>,
-    /// Messages that this side has sent or received.
-    count: u64,
+    /// Messages that this PE has sent, and that it has received.
+    sent: u64,
+    received: u64,
     /// One message as words.
     words: Vec<u64>,
     value: std::marker::PhantomData<fn(T) -> T>,
@@ -49,7 +51,15 @@ impl<'w, T: Elem> Channel<'w, T> {
     pub(crate) fn new(core: &'w Core, block: SymBox<'w, u64>, sender: usize, receiver: usize, capacity: usize) -> Self {
         let at = block.sym().offset();
         let ring = Ring { sender, receiver, at, capacity: capacity as u64, width: Self::WIDTH };
-        Channel { core, ring, block, count: 0, words: vec![0; Self::WIDTH], value: std::marker::PhantomData }
+        Channel {
+            core,
+            ring,
+            block,
+            sent: 0,
+            received: 0,
+            words: vec![0; Self::WIDTH],
+            value: std::marker::PhantomData,
+        }
     }
 
     pub(crate) fn into_block(self) -> SymBox<'w, u64> {
@@ -59,23 +69,24 @@ impl<'w, T: Elem> Channel<'w, T> {
     /// Sends a value. Blocks while the channel is full.
     ///
     /// # Errors
-    /// [`Channel`](ErrorKind::Channel) if this PE is not the sender; [`PeerLost`](ErrorKind::PeerLost), [`Timeout`](ErrorKind::Timeout): the
-    /// value was not sent.
+    /// [`Channel`](ErrorKind::Channel) if this PE is not the sender; [`PeerLost`](ErrorKind::PeerLost),
+    /// [`Timeout`](ErrorKind::Timeout): the value was not sent.
     pub fn send(&mut self, value: T) -> Result<()> {
         self.require(self.ring.sender, "send to")?;
         bytemuck::cast_slice_mut(&mut self.words)[..size_of::<T>()].copy_from_slice(bytemuck::bytes_of(&value));
-        self.ring.push(&self.core.link, self.count, &self.words)?;
-        self.count += 1;
+        self.ring.push(&self.core.link, self.sent, &self.words)?;
+        self.sent += 1;
         Ok(())
     }
 
     /// Receives a value. Blocks while the channel is empty.
     ///
     /// # Errors
-    /// [`Channel`](ErrorKind::Channel) if this PE is not the receiver; [`PeerLost`](ErrorKind::PeerLost), [`Timeout`](ErrorKind::Timeout).
+    /// [`Channel`](ErrorKind::Channel) if this PE is not the receiver; [`PeerLost`](ErrorKind::PeerLost),
+    /// [`Timeout`](ErrorKind::Timeout).
     pub fn recv(&mut self) -> Result<T> {
         self.require(self.ring.receiver, "receive from")?;
-        self.ring.pop(&self.core.link, self.count, &mut self.words)?;
+        self.ring.pop(&self.core.link, self.received, &mut self.words)?;
         Ok(self.taken())
     }
 
@@ -85,12 +96,12 @@ impl<'w, T: Elem> Channel<'w, T> {
     /// [`Channel`](ErrorKind::Channel) if this PE is not the receiver.
     pub fn try_recv(&mut self) -> Result<Option<T>> {
         self.require(self.ring.receiver, "receive from")?;
-        let arrived = self.ring.try_pop(&self.core.link, self.count, &mut self.words)?;
+        let arrived = self.ring.try_pop(&self.core.link, self.received, &mut self.words)?;
         Ok(arrived.then(|| self.taken()))
     }
 
     fn taken(&mut self) -> T {
-        self.count += 1;
+        self.received += 1;
         bytemuck::pod_read_unaligned(&bytemuck::cast_slice(&self.words)[..size_of::<T>()])
     }
 
@@ -107,6 +118,7 @@ impl<'w, T: Elem> Channel<'w, T> {
 
 impl<T> fmt::Debug for Channel<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Channel").field("ring", &self.ring).field("count", &self.count).finish_non_exhaustive()
+        let Channel { ring, sent, received, .. } = self;
+        f.debug_struct("Channel").field("ring", ring).field("sent", sent).field("received", received).finish()
     }
 }

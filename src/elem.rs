@@ -1,12 +1,24 @@
-//! What may lie in symmetric memory: [`Elem`], open to any plain type, and the types that atomics work on, a closed set.
+//! What may lie in symmetric memory: [`Elem`], open to any plain type, and the types that atomics work on, a closed
+//! set.
 
 use std::sync::atomic::Ordering;
 
 use atomic::Atomic;
 use bytemuck::Pod;
 
-/// A plain value that may cross between PEs: any bit pattern is valid and there is no padding. Every [`bytemuck::Pod`] type is one,
-/// so a type of your own becomes one by `#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]` and `#[repr(C)]`.
+/// A plain value that may cross between PEs: any bit pattern is valid and there is no padding. Every [`bytemuck::Pod`]
+/// type is one, so a type of your own becomes one by `#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]` and
+/// `#[repr(C)]`.
+///
+/// A type that is aligned to more than a page cannot lie in symmetric memory; using one does not compile:
+/// ```compile_fail
+/// #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+/// #[repr(C, align(8192))]
+/// struct Wide([[u64; 32]; 32]);
+///
+/// shmem::local(1, |world| world.align::<Wide>(64, 1).and_then(|block| world.free(block)))?;
+/// # Ok::<(), shmem::Error>(())
+/// ```
 pub trait Elem: Pod + Send + Sync {}
 
 impl<T: Pod + Send + Sync> Elem for T {}

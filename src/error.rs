@@ -1,7 +1,8 @@
 //! The one table of what can go wrong.
 //!
-//! Every fallible call of the library returns [`Result`]. An [`Error`] is one pointer wide, so that `Result<()>` travels in
-//! a register on the hot path; what happened lies behind it as an [`ErrorKind`], each of which says who, what and the limit.
+//! Every fallible call of the library returns [`Result`]. An [`Error`] is one pointer wide, so that `Result<()>`
+//! travels in a register on the hot path; what happened lies behind it as an [`ErrorKind`], each of which says who,
+//! what and the limit.
 
 use std::fmt;
 use std::ops::Range;
@@ -172,7 +173,8 @@ pub enum ErrorKind {
         /// The largest heap that would do.
         advice: usize,
     },
-    /// The PEs of a team made different collective calls at the same time. Every PE gets this error; the team stays in step.
+    /// The PEs of a team made different collective calls at the same time. Every PE gets this error; the team stays in
+    /// step.
     #[error("the PEs of the team disagree: {report}")]
     Mismatch {
         /// Both sides, with the PEs on each: `PE 2 calls alloc(16 bytes), PEs 0-1 and 3 call alloc(8 bytes)`.
@@ -289,9 +291,32 @@ impl ErrorKind {
     }
 }
 
+/// PE numbers in ascending order as people write them: `0-3 and 7`.
+pub(crate) fn ranges(numbers: &[usize]) -> String {
+    let mut runs: Vec<(usize, usize)> = Vec::new();
+    for &number in numbers {
+        match runs.last_mut() {
+            Some((_, last)) if *last + 1 == number => *last = number,
+            _ => runs.push((number, number)),
+        }
+    }
+    let texts: Vec<String> =
+        runs.iter().map(|&(a, b)| if a == b { a.to_string() } else { format!("{a}-{b}") }).collect();
+    match texts.as_slice() {
+        [rest @ .., last] if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
+        _ => texts.concat(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lists_of_pes_are_short() {
+        assert_eq!(ranges(&[0, 1, 2, 5, 7, 8]), "0-2, 5 and 7-8");
+        assert_eq!(ranges(&[]), "");
+    }
 
     #[test]
     fn every_error_says_who_what_and_the_limit() {

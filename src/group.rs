@@ -1,14 +1,15 @@
 //! The members of a team, with the synchronisation state that is theirs alone.
 //!
-//! A group owns a *slot*: words at the same offset on all PEs, reserved at start-up. When a slot is used again, its epochs go on from the highest
-//! that any member has seen there, so that nothing left in it can be mistaken for news.
+//! A group owns a *slot*: words at the same offset on all PEs, reserved at start-up. When a slot is used again, its
+//! epochs go on from the highest that any member has seen there, so that nothing left in it can be mistaken for news.
 //!
-//! Every collective call passes one barrier with a print of the call and its arguments. If the prints differ, all members learn it there, show
-//! each other what they called, and return the same error; the group stays in step. Knows nothing of user memory.
+//! Every collective call passes one barrier with a print of the call and its arguments. If the prints differ, all
+//! members learn it there, show each other what they called, and return the same error; the group stays in step. Knows
+//! nothing of user memory.
 
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, ranges};
 use crate::heap::control::{Layout, RECORD_WORDS};
 use crate::sync::barrier::{Arrival, Radix};
 use crate::sync::{Barrier, Call, Verdict, Word, Words};
@@ -31,6 +32,9 @@ pub(crate) const EMPTY: u64 = HUGE - 1;
 /// In the argument of a `realloc`: what follows is the block, not the size.
 pub(crate) const OF_BLOCK: u64 = 1 << 50;
 
+/// Marks the argument of a `channel` whose capacity is 0.
+pub(crate) const NO_ROOM: u64 = 1 << 50;
+
 /// The slots of one PE: which are in use, and how far the epochs of each have got.
 #[derive(Debug)]
 pub(crate) struct Slots(Mutex<Vec<Slot>>);
@@ -52,9 +56,15 @@ impl Slots {
 }
 
 impl Slots {
-    /// Takes a slot.
-    pub(crate) fn take(&self, slot: usize) {
-        self.lock()[slot].used = true;
+    /// Takes a slot and returns its last epoch; `None` if it is in use.
+    pub(crate) fn take(&self, slot: usize) -> Option<u64> {
+        let slot = &mut self.lock()[slot];
+        (!std::mem::replace(&mut slot.used, true)).then_some(slot.epoch)
+    }
+
+    /// Gives a slot back that no team has used.
+    pub(crate) fn give_back(&self, slot: usize) {
+        self.lock()[slot].used = false;
     }
 
     /// Gives a slot back whose last epoch is `epoch`.
@@ -62,14 +72,14 @@ impl Slots {
         self.lock()[slot] = Slot { used: false, epoch };
     }
 
-    /// The slots that are free, a bit each, and the epochs of all.
-    pub(crate) fn free_map(&self) -> ([u64; 4], Vec<u64>) {
+    /// The slots that are free, a bit each.
+    pub(crate) fn free_map(&self) -> [u64; 4] {
         let slots = self.lock();
         let mut free = [0_u64; 4];
         for (i, _) in slots.iter().enumerate().filter(|(_, slot)| !slot.used) {
             free[i / 64] |= 1 << (i % 64);
         }
-        (free, slots.iter().map(|slot| slot.epoch).collect())
+        free
     }
 }
 
@@ -86,7 +96,8 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// The team of `members` (world numbers) in `slot`, which must hold no epoch past `epoch`, as seen by its member `me`.
+    /// The team of `members` (world numbers) in `slot`, which must hold no epoch past `epoch`, as seen by its member
+    /// `me`.
     pub(crate) fn new(
         link: &Link,
         layout: &Layout,
@@ -149,7 +160,7 @@ impl Group {
 
     /// Whether all members have made the same call; `call` is its name and arguments.
     pub(crate) fn poll(&self, link: &Link, arrival: &mut Arrival, call: impl FnOnce() -> String) -> Result<bool> {
-        match self.barrier.poll(link, arrival)? {
+        match self.watched(self.barrier.poll(link, arrival))? {
             None => Ok(false),
             Some(Verdict::Agree) => Ok(true),
             Some(Verdict::Conflict) => Err(self.disagreement(link, &call())),
@@ -158,7 +169,7 @@ impl Group {
 
     /// Blocks until all members have made the same call; `call` is its name and arguments.
     pub(crate) fn finish(&self, link: &Link, arrival: &mut Arrival, call: impl FnOnce() -> String) -> Result<()> {
-        match self.barrier.finish(link, Call::Custom, arrival)? {
+        match self.watched(self.barrier.finish(link, Call::Custom, arrival))? {
             Verdict::Agree => Ok(()),
             Verdict::Conflict => Err(self.disagreement(link, &call())),
         }
@@ -190,7 +201,13 @@ impl Group {
 
     #[inline]
     fn arrive(&self, link: &Link, call: Call, print: u64) -> Result<Verdict> {
-        self.barrier.arrive(link, call, print).inspect_err(|_| {
+        self.watched(self.barrier.arrive(link, call, print))
+    }
+
+    /// Remembers that a meeting has failed.
+    #[inline]
+    fn watched<R>(&self, outcome: Result<R>) -> Result<R> {
+        outcome.inspect_err(|_| {
             let _ = self.out_of_step.set(());
         })
     }
@@ -262,10 +279,14 @@ fn describe(print: u64) -> String {
     };
     match call {
         Call::Alloc | Call::AllocZeroed => match argument >> 50 {
-            0..=6 => format!("{}({bytes} bytes)", call.name()),
+            6 => format!("{}({bytes} bytes)", call.name()),
+            63 => format!("{}({bytes} bytes, with an impossible alignment)", call.name()),
             align => format!("{}({bytes} bytes, aligned to {})", call.name(), 1_u64 << align),
         },
-        Call::Channel => format!("channel(from PE {} to PE {})", argument >> 25, argument & ((1 << 25) - 1)),
+        Call::Channel => {
+            let capacity = if argument & NO_ROOM == 0 { "" } else { ", capacity 0" };
+            format!("channel(from PE {} to PE {}{capacity})", size >> 25, size & ((1 << 25) - 1))
+        }
         Call::Realloc if argument & OF_BLOCK != 0 => format!("realloc({})", block()),
         Call::Realloc => format!("realloc({bytes} bytes)"),
         Call::Free => format!("free({})", block()),
@@ -274,7 +295,8 @@ fn describe(print: u64) -> String {
     }
 }
 
-/// Who has what, grouped by value: `PE 2 calls x, PEs 0-1 and 3 call y`, with the verb for one and for many; the smallest group first.
+/// Who has what, grouped by value: `PE 2 calls x, PEs 0-1 and 3 call y`, with the verb for one and for many; the
+/// smallest group first.
 pub(crate) fn by_value(values: &[String], one: &str, many: &str) -> String {
     let mut groups: Vec<(&String, Vec<usize>)> = Vec::new();
     for (pe, value) in values.iter().enumerate() {
@@ -291,23 +313,6 @@ pub(crate) fn by_value(values: &[String], one: &str, many: &str) -> String {
     groups.iter().map(line).collect::<Vec<_>>().join(", ")
 }
 
-/// Numbers in ascending order, runs shortened: `0-3 and 7`.
-fn ranges(numbers: &[usize]) -> String {
-    let mut runs: Vec<(usize, usize)> = Vec::new();
-    for &number in numbers {
-        match runs.last_mut() {
-            Some((_, last)) if *last + 1 == number => *last = number,
-            _ => runs.push((number, number)),
-        }
-    }
-    let texts: Vec<String> =
-        runs.iter().map(|&(a, b)| if a == b { a.to_string() } else { format!("{a}-{b}") }).collect();
-    match texts.as_slice() {
-        [rest @ .., last] if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
-        _ => texts.concat(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -316,6 +321,5 @@ mod tests {
     fn a_report_groups_and_names_the_odd_one_first() {
         let said: Vec<String> = ["y", "y", "x", "y"].map(String::from).to_vec();
         assert_eq!(by_value(&said, "calls", "call"), "PE 2 calls x, PEs 0-1 and 3 call y");
-        assert_eq!(ranges(&[0, 1, 2, 5, 7, 8]), "0-2, 5 and 7-8");
     }
 }

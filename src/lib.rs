@@ -1,5 +1,5 @@
-//! OpenSHMEM-style PGAS: N *processing elements* (PEs) run the same program, and each can read, write and count in the memory of the others,
-//! without any call on their side.
+//! OpenSHMEM-style PGAS: N *processing elements* (PEs) run the same program, and each can read, write and count in the
+//! memory of the others, without any call on their side.
 //!
 //! ```
 //! use shmem::{Shared, SigRef};
@@ -16,13 +16,13 @@
 //! # Ok::<(), shmem::Error>(())
 //! ```
 //!
-//! [`local`] runs the PEs as threads; as processes, `shmemrun -n 4 PROGRAM` starts them and each calls [`World::init`] (or wraps its work in
-//! [`run`]); a program that has a launcher of its own joins by [`World::builder`].
+//! [`local`] runs the PEs as threads; as processes, `shmemrun -n 4 PROGRAM` starts them and each calls [`World::init`]
+//! (or wraps its work in [`run`]); a program that has a launcher of its own joins by [`World::builder`].
 //!
 //! # One sentence of address arithmetic and one enum
 //!
-//! A symmetric object is an offset, the same on every PE: [`SymSlice`]. A peer is a route. A put is *check, match the route, store*:
-//! same-host PEs have each other's heaps mapped, so the caller itself copies into the peer's memory.
+//! A symmetric object is an offset, the same on every PE: [`SymSlice`]. A peer is a route. A put is *check, match the
+//! route, store*: same-host PEs have each other's heaps mapped, so the caller itself copies into the peer's memory.
 //!
 //! | room | what lies in it | may use |
 //! |---|---|---|
@@ -39,18 +39,24 @@
 //!
 //! # Memory model
 //!
-//! - A **put** is delivered when its call returns, and *complete*, visible to every PE, after [`quiet`](Ctx::quiet) or a
-//!   [barrier](World::barrier_all). Puts to one PE become visible in any order unless a [`fence`](Ctx::fence) lies between them.
+//! - A **put** is delivered when its call returns, and *complete*, visible to every PE, after [`quiet`](Ctx::quiet) or
+//!   a [barrier](World::barrier_all). Puts to one PE become visible in any order unless a [`fence`](Ctx::fence) lies
+//!   between them.
 //! - A **get** or a fetching atomic is complete when it returns.
-//! - A **signal** ([`put_signal`](Ctx::put_signal)) is visible only after its data: whoever has waited for it may read them.
-//! - A **wait** returns with everything visible that the writer had written before (or fenced before) what was waited for.
+//! - A **signal** ([`put_signal`](Ctx::put_signal)) is visible only after its data: whoever has waited for it may read
+//!   them.
+//! - A **wait** returns with everything visible that the writer had written before (or fenced before) what was waited
+//!   for.
 //! - **quiet** is a full fence: of two PEs that each put, quiet and get, at least one sees the other's value.
-//! - **Single elements** of 1, 2, 4 or 8 bytes ([`p`](Ctx::p), [`g`](Ctx::g), [`SymSlice::read`], atomics) are never torn.
-//! - **Collective** calls are made by all PEs of the team, in the same order. If they differ, in the call or in its arguments, every PE gets the
-//!   same [`Mismatch`](ErrorKind::Mismatch) that names both sides, and the team stays usable.
+//! - **Single elements** of 1, 2, 4 or 8 bytes, aligned to their size (not `[u8; 8]`) ([`p`](Ctx::p), [`g`](Ctx::g),
+//!   [`SymSlice::read`], atomics) are never torn.
+//! - **Collective** calls are made by all PEs of the team, in the same order. If they differ, in the call or in its
+//!   arguments, every PE gets the same [`Mismatch`](ErrorKind::Mismatch) that names both sides, and the team stays
+//!   usable.
 //!
-//! Symmetric memory is shared: there is no safe `&[T]` to it. Two PEs that write the same bytes at the same time, or read while another
-//! writes, without one of the orders above, get either value or a mixture of both; never anything else.
+//! Symmetric memory is shared: there is no safe `&[T]` to it. Two PEs that write the same bytes at the same time, or
+//! read while another writes, without one of the orders above, get either value or a mixture of both; never anything
+//! else.
 #![deny(unsafe_code)]
 
 pub mod boot;

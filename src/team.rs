@@ -1,7 +1,7 @@
 //! Teams: ordered sets of PEs, split from one another. What one team does never disturbs another.
 //!
-//! A split is collective over the parent: its PEs agree on the arguments and on the lowest slot that is free on all of them. Teams of one split are
-//! disjoint and share the slot's number.
+//! A split is collective over the parent: its PEs agree on the arguments and on the lowest slot that is free on all of
+//! them. Teams of one split are disjoint and share the slot's number.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,9 +16,10 @@ use crate::sync::{Call, Words};
 
 /// An ordered set of PEs, numbered from 0 in the team's order.
 ///
-/// A team is made by splitting another, which is collective over the parent: *all* its PEs must call, also those that will be in no new team.
-/// [`destroy`](Team::destroy) gives its slot back; dropping a team does not, since that would have to communicate.
-#[derive(Clone)]
+/// A team is made by splitting another, which is collective over the parent: *all* its PEs must call, also those that
+/// will be in no new team. [`destroy`](Team::destroy) gives its slot back; dropping a team does not, since that would
+/// have to communicate. There is one handle to a team on each PE, so that none is left when its slot serves another
+/// team.
 pub struct Team<'w> {
     core: &'w Core,
     group: Arc<Group>,
@@ -70,8 +71,8 @@ impl<'w> Team<'w> {
         self.group.agree(&self.core.link, Call::Sync, 0)
     }
 
-    /// Completes this PE's puts everywhere, then blocks until all members have done so: afterwards all of them see all that was put
-    /// before. Collective over the team.
+    /// Completes this PE's puts everywhere, then blocks until all members have done so: afterwards all of them see all
+    /// that was put before. Collective over the team.
     ///
     /// # Errors
     /// As [`sync`](Self::sync).
@@ -81,33 +82,37 @@ impl<'w> Team<'w> {
         self.group.agree(&self.core.link, Call::Barrier, 0)
     }
 
-    /// Begins to meet all members for a collective call of a library above this one, without blocking. Collective: all members enter with the same
-    /// `digest` of the call and its arguments, and a PE enters its next collective call of this team only when [`Meeting::poll`] has ended this one.
+    /// Begins to meet all members for a collective call of a library above this one, without blocking. Collective: all
+    /// members enter with the same `digest` of the call and its arguments, and a PE enters its next collective call of
+    /// this team only when [`Meeting::poll`] or [`Meeting::wait`] has ended this one.
     #[inline]
     pub fn meet(&self, digest: u64) -> Meeting {
         Meeting(self.group.enter(digest))
     }
 
-    /// Symmetric memory that is the team's own, on all its members at the same place: `SHMEM_TEAM_WORKSPACE` bytes, at a multiple of a pair of cache
-    /// lines, holding whatever an earlier team left there. For one library that builds collectives on this team.
+    /// Symmetric memory that is the team's own, on all its members at the same place: `SHMEM_TEAM_WORKSPACE` bytes, at
+    /// a multiple of a pair of cache lines, holding whatever an earlier team left there. For one library that builds
+    /// collectives on this team.
     pub fn workspace(&self) -> SymSlice<'w, u8> {
         let place = self.core.layout.workspace(self.group.slot().0);
         SymSlice::new(self.core.heap(), place.start, place.len())
     }
 
-    /// The team of the PEs `start`, `start + stride`, … (`size` of them, numbered in this order), or `None` on PEs outside it. The numbers are
-    /// this team's, whatever its own stride; a negative stride counts down. Collective over this team, with the same arguments on all its PEs.
+    /// The team of the PEs `start`, `start + stride`, … (`size` of them, numbered in this order), or `None` on PEs
+    /// outside it. The numbers are this team's, whatever its own stride; a negative stride counts down. Collective over
+    /// this team, with the same arguments on all its PEs.
     ///
     /// # Errors
-    /// [`BadTeam`](ErrorKind::BadTeam) if the numbers leave this team, [`NoTeamSlot`](ErrorKind::NoTeamSlot) if no slot is left: on all PEs
-    /// alike; and as [`sync`](Self::sync).
+    /// [`BadTeam`](ErrorKind::BadTeam) if the numbers leave this team, [`NoTeamSlot`](ErrorKind::NoTeamSlot) if no slot
+    /// is left: on all PEs alike; and as [`sync`](Self::sync).
     pub fn split_strided(&self, start: usize, stride: isize, size: usize) -> Result<Option<Team<'w>>> {
         let wanted = strided(start, stride, size, self.n_pes());
         let mine = [start as u64, stride as u64, size as u64];
         self.split_alike(Split::Strided, mine, |_| wanted.map(|members| vec![members]))
     }
 
-    /// The team of the listed PEs, in the list's order, or `None` on PEs outside it. Collective over this team, with the same list on all its PEs.
+    /// The team of the listed PEs, in the list's order, or `None` on PEs outside it. Collective over this team, with
+    /// the same list on all its PEs.
     ///
     /// # Errors
     /// As [`split_strided`](Self::split_strided); a PE may not be listed twice.
@@ -127,8 +132,8 @@ impl<'w> Team<'w> {
         self.split_alike(Split::List, mine, |_| wanted.map(|members| vec![members]))
     }
 
-    /// One team for each colour, of the PEs that gave it, in the order of their keys (of their numbers, where keys are equal); `None` on PEs that
-    /// gave no colour. Collective over this team.
+    /// One team for each colour, of the PEs that gave it, in the order of their keys (of their numbers, where keys are
+    /// equal); `None` on PEs that gave no colour. Collective over this team.
     ///
     /// # Errors
     /// [`NoTeamSlot`](ErrorKind::NoTeamSlot) on all PEs alike; and as [`sync`](Self::sync).
@@ -141,8 +146,8 @@ impl<'w> Team<'w> {
         })
     }
 
-    /// This team as a grid of rows of `x_range` PEs: the team of this PE's row and the team of its column. The last row may be shorter.
-    /// Collective over this team, with the same argument on all its PEs.
+    /// This team as a grid of rows of `x_range` PEs: the team of this PE's row and the team of its column. The last row
+    /// may be shorter. Collective over this team, with the same argument on all its PEs.
     ///
     /// # Errors
     /// [`BadTeam`](ErrorKind::BadTeam) if `x_range` is 0; and as [`split_strided`](Self::split_strided).
@@ -168,10 +173,12 @@ impl<'w> Team<'w> {
         }
     }
 
-    /// Ends the team: its slot can be used again. Collective over the team. The world's team and the team of a host do not end.
+    /// Ends the team: its slot can be used again. Collective over the team. The world's team and the team of a host do
+    /// not end.
     ///
     /// # Errors
-    /// [`BadTeam`](ErrorKind::BadTeam) for a team that does not end; and as [`sync`](Self::sync).
+    /// [`BadTeam`](ErrorKind::BadTeam) for a team that does not end; and as [`sync`](Self::sync): the slot then stays
+    /// taken until the world ends.
     pub fn destroy(self) -> Result<()> {
         if self.core.is_permanent(&self.group) {
             return Err(ErrorKind::BadTeam("the world's team and the host's last as long as the world".into()).into());
@@ -198,8 +205,8 @@ impl<'w> Team<'w> {
         })
     }
 
-    /// The one way to new teams: exchanges each PE's `mine`, chooses members (numbers of this team) from all of them, equally on all PEs, and
-    /// takes a slot.
+    /// The one way to new teams: exchanges each PE's `mine`, chooses members (numbers of this team) from all of them,
+    /// equally on all PEs, and takes a slot.
     fn split(
         &self,
         split: Split,
@@ -208,20 +215,33 @@ impl<'w> Team<'w> {
     ) -> Result<Option<Team<'w>>> {
         let (core, link) = (self.core, &self.core.link);
         self.group.agree(link, Call::Split, split as u64)?;
-        let (free, epochs) = core.slots.free_map();
         let [a, b, c] = mine;
-        let first = self.group.exchange(link, [a, b, c, free[0], free[1], free[2], free[3], 0])?;
-        let free_everywhere = (0..4).find_map(|i| {
-            let common = first.iter().fold(u64::MAX, |all, record| all & record[3 + i]);
-            (common != 0).then(|| 64 * i + common.trailing_zeros() as usize)
+        let (records, slot, epoch) = loop {
+            let free = core.slots.free_map();
+            let first = self.group.exchange(link, [a, b, c, free[0], free[1], free[2], free[3], 0])?;
+            let free_everywhere = (0..4).find_map(|i| {
+                let common = first.iter().fold(u64::MAX, |all, record| all & record[3 + i]);
+                (common != 0).then(|| 64 * i + common.trailing_zeros() as usize)
+            });
+            let slot = free_everywhere.ok_or(ErrorKind::NoTeamSlot { slots: core.layout.slots })?;
+            // Another thread of a member may be splitting another team, and may have been faster.
+            let taken = core.slots.take(slot);
+            let second = self.group.exchange(link, [taken.is_some().into(), taken.unwrap_or(0), 0, 0, 0, 0, 0, 0])?;
+            if second.iter().all(|record| record[0] == 1) {
+                break (first, slot, second.iter().map(|record| record[1]).max().unwrap_or(0));
+            }
+            if taken.is_some() {
+                core.slots.give_back(slot);
+            }
+        };
+        let teams = choose(&records.iter().map(|record| [record[0], record[1], record[2]]).collect::<Vec<_>>());
+        let mine = teams.map(|teams| {
+            teams.into_iter().find_map(|team| team.iter().position(|pe| *pe == self.me()).map(|me| (team, me)))
         });
-        let slot = free_everywhere.ok_or(ErrorKind::NoTeamSlot { slots: epochs.len() })?;
-        let second = self.group.exchange(link, [epochs[slot], 0, 0, 0, 0, 0, 0, 0])?;
-        let epoch = second.iter().map(|record| record[0]).max().unwrap_or(0);
-        let teams = choose(&first.iter().map(|record| [record[0], record[1], record[2]]).collect::<Vec<_>>())?;
-        let mine = teams.iter().find_map(|team| team.iter().position(|pe| *pe == self.me()).map(|me| (team, me)));
-        let Some((team, me)) = mine else { return Ok(None) };
-        core.slots.take(slot);
+        let Ok(Some((team, me))) = mine else {
+            core.slots.give_back(slot);
+            return mine.map(|_| None);
+        };
         let members: Vec<usize> = team.iter().map(|pe| self.group.peers()[*pe].pe).collect();
         tracing::debug!(slot, ?members, "team split");
         let group = Group::new(link, &core.layout, &members, me, slot, epoch, core.radix);

@@ -1,4 +1,5 @@
-//! The symmetric heap: allocation, reallocation and release, the same on every PE; and what happens when the PEs disagree.
+//! The symmetric heap: allocation, reallocation and release, the same on every PE; and what happens when the PEs
+//! disagree.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -39,7 +40,8 @@ fn still_works(world: &World) -> Result<()> {
     world.free(block)
 }
 
-/// D14, D15: random sequences of all calls; offsets agree, contents survive, nothing overlaps, and in the end all is free.
+/// D14, D15: random sequences of all calls; offsets agree, contents survive, nothing overlaps, and in the end all is
+/// free.
 fn random_sequences(world: &World, rounds: usize) -> Result<()> {
     struct Live<'w> {
         block: SymBox<'w, u16>,
@@ -200,7 +202,8 @@ fn elements_without_size_take_no_room() {
     });
 }
 
-/// D05: a full heap says what was asked, what is free, how large the heap is and what to set; on every PE, and nothing is lost.
+/// D05: a full heap says what was asked, what is free, how large the heap is and what to set; on every PE, and nothing
+/// is lost.
 #[test]
 fn a_full_heap_is_reported_alike_on_every_pe() {
     for n in common::COUNTS {
@@ -416,7 +419,8 @@ fn different_blocks_are_reported_on_every_pe() {
     }
 }
 
-/// An empty object has the offset of the heap's first block, and is not that: freeing one here and the other there must not go unseen.
+/// An empty object has the offset of the heap's first block, and is not that: freeing one here and the other there must
+/// not go unseen.
 #[test]
 fn an_empty_block_is_told_from_the_first() {
     for n in [2, 3] {

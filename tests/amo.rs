@@ -1,4 +1,5 @@
-//! Atomics: every operation for every type against a serial oracle, under contention with the owner taking part, and without harm to neighbours.
+//! Atomics: every operation for every type against a serial oracle, under contention with the owner taking part, and
+//! without harm to neighbours.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -141,7 +142,8 @@ fn floats_are_fetched_set_and_swapped_whole() {
     });
 }
 
-/// All PEs count on PE 0, with every operation that can count; PE 0 takes part. Every value that is fetched is fetched once.
+/// All PEs count on PE 0, with every operation that can count; PE 0 takes part. Every value that is fetched is fetched
+/// once.
 fn contended<T: Oracle>(world: &World, rounds: usize) -> Result<()> {
     let (ctx, n) = (world.ctx::<Shared>(), world.n_pes());
     let words = world.alloc_zeroed::<T>(3)?;

@@ -1,4 +1,5 @@
-//! Wrong arguments: a typed error that says who, what and the limit; nothing is written, nobody else is disturbed, and later calls work.
+//! Wrong arguments: a typed error that says who, what and the limit; nothing is written, nobody else is disturbed, and
+//! later calls work.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

@@ -1,4 +1,5 @@
-//! The house plan, enforced: who may import whom, and where unsafe code, memory orderings, tokio and the kernel's sleeping calls may be.
+//! The house plan, enforced: who may import whom, and where unsafe code, memory orderings, tokio and the kernel's
+//! sleeping calls may be.
 //!
 //! Reads `src/**/*.rs` as text, without comments, strings and test modules.
 
@@ -76,7 +77,7 @@ const CONFINED: &[Confined] = &[
             // The processor's atomics on a mapped peer, and the fences.
             "transport/loopback.rs",
             "transport/link.rs",
-            // Whether the launcher's output has failed: a flag of one process.
+            // How many PEs have an unfinished line: a count inside the launcher.
             "boot/launch/output.rs",
         ],
     },

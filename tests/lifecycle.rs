@@ -1,4 +1,5 @@
-//! Start, end and failure of worlds: again and again, several at once, with PEs that are late, wrong, lost or panic; nothing is left over.
+//! Start, end and failure of worlds: again and again, several at once, with PEs that are late, wrong, lost or panic;
+//! nothing is left over.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -278,11 +279,11 @@ fn a_pe_that_fails_at_start_is_named() {
     assert!(texts[1].contains("3 PEs"), "{texts:?}");
 }
 
-/// A name and what a PE does.
-type Deed = (&'static str, fn(&World) -> Result<()>);
+/// A way to wait for PE 1, and its name.
+type Wait = (&'static str, fn(&World) -> Result<()>);
 
 /// What the others do while one of them fails.
-fn all_waits() -> Vec<Deed> {
+fn all_waits() -> Vec<Wait> {
     vec![
         ("barrier", |world| world.barrier_all()),
         ("sync", |world| world.sync_all()),
@@ -303,20 +304,9 @@ fn all_waits() -> Vec<Deed> {
     ]
 }
 
-/// Where the objects of `prepared` lie.
+/// Where the objects of `prepared` lie: the heap begins at some page, and the first allocation lies at its start.
 fn first(world: &World) -> usize {
-    world.alloc_zero_offset()
-}
-
-trait First {
-    fn alloc_zero_offset(&self) -> usize;
-}
-
-impl First for World {
-    fn alloc_zero_offset(&self) -> usize {
-        // The heap begins after the control pages; the first allocation lies at its start.
-        (0..).step_by(4096).find(|offset| self.object_at::<u8>(*offset, 1).is_ok()).unwrap()
-    }
+    (0..).step_by(4096).find(|offset| world.object_at::<u8>(*offset, 1).is_ok()).unwrap()
 }
 
 /// Two words, and a lock that PE 1 holds, at the heap's start.
@@ -485,7 +475,8 @@ fn ours(directory: &str) -> Vec<String> {
     names
 }
 
-/// Everything that a process could leave: counted in a process of its own, since other tests of this one have descriptors and threads, too.
+/// Everything that a process could leave: counted in a process of its own, since other tests of this one have
+/// descriptors and threads, too.
 #[test]
 fn nothing_is_left_behind() {
     const TEST: &str = "nothing_is_left_behind";
@@ -625,7 +616,8 @@ fn cpu_time() -> Duration {
     Duration::new(usage.tv_sec as u64, usage.tv_nsec as u32)
 }
 
-/// K07: PEs that wait for long cost next to nothing, and wake up soon after the signal. PE 0 waits for time to pass, which is the point.
+/// K07: PEs that wait for long cost next to nothing, and wake up soon after the signal. PE 0 waits for time to pass,
+/// which is the point.
 fn idle_waits(world: &World) -> Result<()> {
     let ctx = world.ctx::<Shared>();
     let block = world.alloc_zeroed::<u64>(world.n_pes() + 1)?;

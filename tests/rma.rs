@@ -259,7 +259,7 @@ fn no_elements_are_a_legal_transfer() {
         let full = world.alloc_zeroed::<u64>(4)?;
         let empty = world.alloc::<u64>(0)?;
         let end_of_object = full.sym().slice(4..)?;
-        let end_of_heap = world.object_at::<u64>(world.alloc_end(), 0)?;
+        let end_of_heap = world.object_at::<u64>(end_of_heap(world)?, 0)?;
         for object in [empty.sym(), end_of_object, end_of_heap] {
             ctx.put(object, &[], right)?;
             ctx.get(&mut [], object, right)?;
@@ -280,16 +280,12 @@ fn no_elements_are_a_legal_transfer() {
     });
 }
 
-/// Where the heap ends, for a handle to no bytes there.
-trait End {
-    fn alloc_end(&self) -> usize;
-}
-
-impl End for World {
-    fn alloc_end(&self) -> usize {
-        let first = self.alloc::<u8>(0).unwrap();
-        first.sym().offset() + self.heap_size()
-    }
+/// Where the heap ends.
+fn end_of_heap(world: &World) -> Result<usize> {
+    let first = world.alloc::<u8>(0)?;
+    let start = first.sym().offset();
+    world.free(first)?;
+    Ok(start + world.heap_size())
 }
 
 #[test]
@@ -467,7 +463,8 @@ fn available_memory() -> u64 {
     line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()).unwrap_or(0) << 10
 }
 
-/// N01: one transfer of more than 2^32 bytes. Its source is untouched private memory, which is one zero page, so that only the target takes memory.
+/// N01: one transfer of more than 2^32 bytes. Its source is untouched private memory, which is one zero page, so that
+/// only the target takes memory.
 #[test]
 fn one_transfer_over_4_gib() {
     let available = available_memory();

@@ -7,7 +7,8 @@ mod common;
 use common::{everywhere, processes, scaled};
 use shmem::{AmoInt, Cmp, ErrorKind, Result, Shared, SigRef, Values, World};
 
-/// G04: whoever sees the signal sees the data; with set and with add, many rounds of 1 to 256 bytes round the ring, flow-controlled by signals alone.
+/// G04: whoever sees the signal sees the data; with set and with add, many rounds of 1 to 256 bytes round the ring,
+/// flow-controlled by signals alone.
 fn data_before_signal(world: &World, rounds: usize) -> Result<()> {
     let (ctx, me, n) = (world.ctx::<Shared>(), world.me(), world.n_pes());
     let (right, left) = ((me + 1) % n, (me + n - 1) % n);
@@ -75,7 +76,8 @@ fn holds(cmp: Cmp, a: i128, b: i128) -> bool {
     }
 }
 
-/// Every comparison of every kind of test and (where it holds) wait, over sets of variables with and without status and value vectors.
+/// Every comparison of every kind of test and (where it holds) wait, over sets of variables with and without status and
+/// value vectors.
 fn every_comparison<T: AmoInt + Into<i128> + std::fmt::Debug>(world: &World, samples: &[T]) -> Result<()> {
     let ctx = world.ctx::<Shared>();
     let len = samples.len();
@@ -193,7 +195,8 @@ fn sets_are_filled_by_others_as_processes() {
 
 #[test]
 fn all_need_not_hold_at_the_same_time() {
-    // PE 1 sets and resets the first flag before it sets the second; PE 0, which saw the first, must not wait for it again.
+    // PE 1 sets and resets the first flag before it sets the second; PE 0, which saw the first, must not wait for it
+    // again.
     shmem::local(2, |world| {
         let ctx = world.ctx::<Shared>();
         let flags = world.alloc_zeroed::<u64>(3)?;
@@ -211,7 +214,8 @@ fn all_need_not_hold_at_the_same_time() {
             assert!(done.into_inner());
         } else {
             ctx.wait_until(flags.sym().at(2)?, Cmp::Eq, 1)?;
-            // Long enough for the waiter to have looked; if it has not, it sees 1 later, since nothing else changes the flag.
+            // Long enough for the waiter to have looked; if it has not, it sees 1 later, since nothing else changes the
+            // flag.
             std::thread::sleep(std::time::Duration::from_millis(20));
             ctx.atomic_set(pair.at(1)?, 1, 0)?;
         }

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use common::{Random, everywhere, job, processes, scaled, text_of};
 use shmem::{ErrorKind, Private, Result, Shared, SigRef, Team, World};
 
-/// A team is what the model says: members in order, numbering, translation, a context with its numbers, a barrier that works.
+/// A team is what the model says: members in order, numbering, translation, a context with its numbers, a barrier that
+/// works.
 fn check(world: &World, team: &Team<'_>, members: &[usize]) -> Result<()> {
     assert_eq!(team.members(), members);
     assert_eq!((team.n_pes(), members[team.me()]), (members.len(), world.me()));
@@ -345,7 +346,8 @@ fn subteams_as_processes() {
     processes("subteams_as_processes", &[2, 3, 5, 8], |world| random_subteams(world, 50));
 }
 
-/// Halves of the world work at their own pace at the same time, in slots of the same number, and the world's barrier is not theirs.
+/// Halves of the world work at their own pace at the same time, in slots of the same number, and the world's barrier is
+/// not theirs.
 #[test]
 fn concurrent_teams_do_not_disturb_each_other() {
     everywhere(|world| {
@@ -460,7 +462,8 @@ fn a_mismatch_in_a_team_stays_there() {
     });
 }
 
-/// C10: a split that only its would-be members call, with a time limit: the error names a PE that did not come, and what it does.
+/// C10: a split that only its would-be members call, with a time limit: the error names a PE that did not come, and
+/// what it does.
 #[test]
 fn a_split_without_all_parents_times_out_and_names_who_is_missing() {
     let limit = Duration::from_millis(300);

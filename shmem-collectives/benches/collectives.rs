@@ -23,7 +23,7 @@ fn main() -> Result<()> {
             dst.sym().fill(0.0);
             let (one, all, source) = (dst.sym().slice(..len)?, dst.sym(), src.sym());
             let part = source.slice(..len)?;
-            let mut run = |name: &str, call: &dyn Fn() -> Result<()>| {
+            let run = |name: &str, call: &dyn Fn() -> Result<()>| {
                 if name.contains(&filter) { bench.time(name, bytes, call) } else { Ok(()) }
             };
             run("broadcast", &|| coll.broadcast(one, part, 0))?;

@@ -25,7 +25,7 @@ impl<'w> Guarded<'w> {
     }
 
     fn inner(&self) -> SymSlice<'w, f32> {
-        self.0.slice(Self::MARGIN..self.0.len() - Self::MARGIN).unwrap()
+        self.0.slice(Self::MARGIN..self.0.len() - Self::MARGIN).expect("a target between margins")
     }
 
     fn check(&self, what: &str) {
@@ -42,8 +42,11 @@ fn sum(pes: std::ops::Range<usize>, i: usize) -> f32 {
     pes.map(|pe| input(pe, i)).sum()
 }
 
-/// Name, blocks of the source and of the target, the call, and the target of (PE, n, block length, root).
-fn table() -> Vec<(&'static str, bool, bool, Box<Run<'static>>, Box<Serial>)> {
+/// A collective: its name, whether source and target have a block for each PE, the call, and the target of (PE, n, block
+/// length, root).
+type Row = (&'static str, bool, bool, Box<Run<'static>>, Box<Serial>);
+
+fn table() -> Vec<Row> {
     let row = |name, source: bool, target: bool, run: Box<Run<'static>>, serial: Box<Serial>| {
         (name, source, target, run, serial)
     };

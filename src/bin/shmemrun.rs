@@ -1,4 +1,5 @@
-//! `shmemrun`: starts the PEs of a job on this host. Only the command line is here; `shmem::boot::launch` does the work.
+//! `shmemrun`: starts the PEs of a job on this host. Only the command line is here; `shmem::boot::launch` does the
+//! work.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -15,9 +16,9 @@ const USAGE: u8 = 2;
 
 /// Starts N processing elements (PEs) of PROGRAM on this host.
 ///
-/// Exit status: 0 if all PEs returned 0; else that of the PE which failed first, 128 + its signal if it was killed; 124 after
-/// --timeout; 126 or 127 if PROGRAM cannot be run or found; 2 for a wrong command line. After the first failure the other
-/// PEs are ended, with all that they have started. Output is passed on in whole lines.
+/// Exit status: 0 if all PEs returned 0; else that of the PE which failed first, 128 + its signal if it was killed; 124
+/// after --timeout; 126 or 127 if PROGRAM cannot be run or found; 2 for a wrong command line. After the first failure
+/// the other PEs are ended, with all that they have started. Output is passed on in whole lines.
 #[derive(Parser)]
 #[command(name = "shmemrun", version)]
 #[command(override_usage = "shmemrun -n N [OPTIONS] PROGRAM [ARGS]...\n       \

@@ -2,12 +2,12 @@
 //!
 //! The lowest PE opens a [`Gate`] and its name travels through the bootstrap; each other PE knocks once, leaving its
 //! descriptor in the socket's queue, so that after one more round of the bootstrap the gate can collect them without
-//! waiting for anybody. Then it gives all of them to each. What lies in sockets unread counts against the user's limit of
-//! open files, so only a window of PEs is served at a time, the next when one has said that it took its share.
+//! waiting for anybody. Then it gives all of them to each. What lies in sockets unread counts against the user's limit
+//! of open files, so only a window of PEs is served at a time, the next when one has said that it took its share.
 //!
-//! Names of abstract sockets are visible to others on the host, so a visitor must know a random token, which travels with the
-//! name. That is all it needs: the system has no process number, and with it no user that rustix can show, for a peer in
-//! another process namespace, as PEs in containers are to each other.
+//! Names of abstract sockets are visible to others on the host, so a visitor must know a random token, which travels
+//! with the name. That is all it needs: the system has no process number, and with it no user that rustix can show, for
+//! a peer in another process namespace, as PEs in containers are to each other.
 
 use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -78,7 +78,8 @@ impl Gate {
         Ok(Gate { listener, invitation })
     }
 
-    /// Takes what every PE of `host` has left at the gate and gives all of it to each. To be called once all have knocked.
+    /// Takes what every PE of `host` has left at the gate and gives all of it to each. To be called once all have
+    /// knocked.
     pub(super) fn exchange(self, mine: OwnedFd, host: &[usize], limit: Option<Duration>) -> Result<Vec<OwnedFd>> {
         let mut visitors: Vec<Option<(UnixStream, OwnedFd)>> = host.iter().map(|_| None).collect();
         while visitors[1..].iter().any(Option::is_none) {

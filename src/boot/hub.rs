@@ -1,10 +1,10 @@
 //! The decisions of the rendezvous: who may sit down, what each PE is answered. A state machine without sockets.
 //!
-//! A *sitting* is one complete set of PEs. A PE that joins for the k-th time takes its seat in the k-th sitting, so a program
-//! may finalise and start again, or a script may run several programs, however far the PEs drift apart.
+//! A *sitting* is one complete set of PEs. A PE that joins for the k-th time takes its seat in the k-th sitting, so a
+//! program may finalise and start again, or a script may run several programs, however far the PEs drift apart.
 //!
-//! Every request of a PE gets exactly one answer: what was asked for, or [`Kind::Lost`] as soon as it cannot come. A sitting
-//! that one PE has left cannot end another round, so from then on the answer is `Lost`.
+//! Every request of a PE gets exactly one answer: what was asked for, or [`Kind::Lost`] as soon as it cannot come. A
+//! sitting that one PE has left cannot end another round, so from then on the answer is `Lost`.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::wire::{self, Kind};
+use crate::error::ranges;
 
 /// A frame, shared by all who get it.
 pub(super) type Answer = Arc<Vec<u8>>;
@@ -99,7 +100,7 @@ impl Sitting {
     fn missing(&self) -> String {
         let numbers = |absent: fn(&Option<Seat>) -> bool| {
             let seats = self.seats.iter().enumerate();
-            wire::ranges(seats.filter(|(_, seat)| absent(seat)).map(|(pe, _)| pe))
+            ranges(&seats.filter(|(_, seat)| absent(seat)).map(|(pe, _)| pe).collect::<Vec<_>>())
         };
         if self.complete() {
             let late = numbers(|seat| seat.as_ref().is_some_and(|seat| seat.round.is_none()));
@@ -347,6 +348,6 @@ mod tests {
         hub.handle(Event::Ask { id: a.id });
         let (kind, text) = a.next().unwrap();
         assert_eq!(kind, Kind::Missing);
-        assert_eq!(String::from_utf8(text).unwrap(), "these PEs have not joined: 0, 2, 3");
+        assert_eq!(String::from_utf8(text).unwrap(), "these PEs have not joined: 0 and 2-3");
     }
 }

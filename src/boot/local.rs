@@ -1,8 +1,9 @@
 //! PEs that are threads of one process: they meet under one mutex.
 //!
-//! A round ends when every PE has made its deposit; the last one turns the deposits into the result, which all then read.
-//! No PE can begin the round after the next before all have read this one, since that round lacks their deposit; so one
-//! result at a time is enough. A `Local` that is dropped marks its PE as gone, and a round that lacks it fails for all.
+//! A round ends when every PE has made its deposit; the last one turns the deposits into the result, which all then
+//! read. No PE can begin the round after the next before all have read this one, since that round lacks their deposit;
+//! so one result at a time is enough. A `Local` that is dropped marks its PE as gone, and a round that lacks it fails
+//! for all.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

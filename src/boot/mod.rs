@@ -1,9 +1,9 @@
-//! How the PEs of a job find each other: a [`Bootstrap`] gives each its number, lets all of them exchange a few bytes, and
-//! hands file descriptors to the PEs of the same host. Used during start-up only; nothing here touches a heap.
+//! How the PEs of a job find each other: a [`Bootstrap`] gives each its number, lets all of them exchange a few bytes,
+//! and hands file descriptors to the PEs of the same host. Used during start-up only; nothing here touches a heap.
 //!
 //! - `local`: PEs that are threads of one process;
-//! - `rendezvous`: PEs that are processes, which meet at an address: `wire` is what they say, `serve` who listens there,
-//!   `hub` what is answered, `handover` how descriptors pass between the PEs of a host;
+//! - `rendezvous`: PEs that are processes, which meet at an address: `wire` is what they say, `serve` who listens
+//!   there, `hub` what is answered, `handover` how descriptors pass between the PEs of a host;
 //! - `launch`: the spawner behind `shmemrun`.
 
 mod handover;
@@ -33,9 +33,10 @@ pub trait Bootstrap {
     /// Every PE's bytes, in PE order. Collective; blocks until all have called.
     fn allgather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>>;
 
-    /// Hands `mine` to every PE of `host` (PE numbers of this host in ascending order, this PE's included) and returns theirs in
-    /// the same order. Collective over the job, each PE with the list of its own host; no name appears in any file system. PEs of one process share
-    /// what they get, so that `n` of them hold `n` descriptors and not `n` times `n`.
+    /// Hands `mine` to every PE of `host` (PE numbers of this host in ascending order, this PE's included) and returns
+    /// theirs in the same order. Collective over the job, each PE with the list of its own host; no name appears in any
+    /// file system. PEs of one process share what they get, so that `n` of them hold `n` descriptors and not `n` times
+    /// `n`.
     fn hand_over(&mut self, mine: OwnedFd, host: &[usize]) -> Result<Vec<Arc<OwnedFd>>>;
 }
 

@@ -1,8 +1,9 @@
 //! PEs that are processes (or threads that behave so) and meet at an address: the PE's side.
 //!
-//! Plain blocking sockets, since start-up is a straight line and a runtime would cost more than the exchange itself. The
-//! connection stays open while the [`Rendezvous`] lives; when it breaks, the other PEs are told. One request is out at a
-//! time and gets one answer; an error ends the connection, so that nobody can read an answer meant for an earlier request.
+//! Plain blocking sockets, since start-up is a straight line and a runtime would cost more than the exchange itself.
+//! The connection stays open while the [`Rendezvous`] lives; when it breaks, the other PEs are told. One request is out
+//! at a time and gets one answer; an error ends the connection, so that nobody can read an answer meant for an earlier
+//! request.
 
 use std::io::{self, ErrorKind as Io, Read, Write};
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
@@ -29,8 +30,8 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 /// One PE's place at the meeting point of its job.
 ///
 /// Addresses are `unix:@NAME`, an abstract socket that no file system shows and only this host and user can reach, or
-/// `HOST:PORT` and `tcp://HOST:PORT`. The key keeps strangers out; over TCP it travels as it is, so the network between the
-/// hosts must be trusted.
+/// `HOST:PORT` and `tcp://HOST:PORT`. The key keeps strangers out; over TCP it travels as it is, so the network between
+/// the hosts must be trusted.
 pub struct Rendezvous {
     me: usize,
     n_pes: usize,
@@ -44,20 +45,21 @@ pub struct Rendezvous {
 impl Rendezvous {
     /// Joins the job of `n_pes` PEs at `address` as PE `me`. Collective: returns when all PEs have joined.
     ///
-    /// Tries again while nobody listens there, for `limit` in all (`None`: for ever); `limit` bounds each later call, too.
+    /// Tries again while nobody listens there, for `limit` in all (`None`: for ever); `limit` bounds each later call,
+    /// too.
     ///
     /// # Errors
-    /// [`ErrorKind::Rendezvous`] if the address is malformed, nobody answers or somebody is missing after `limit`, or the key
-    /// is wrong; [`ErrorKind::BadJob`] if the numbers do not fit the job or another process has this PE number;
+    /// [`ErrorKind::Rendezvous`] if the address is malformed, nobody answers or somebody is missing after `limit`, or
+    /// the key is wrong; [`ErrorKind::BadJob`] if the numbers do not fit the job or another process has this PE number;
     /// [`ErrorKind::PeerLost`] if the job cannot get complete because of another PE.
     pub fn join(address: &str, key: &str, me: usize, n_pes: usize, limit: Option<Duration>) -> Result<Rendezvous> {
         let (place, hello) = check(address, key, me, n_pes)?;
         enter(place, &hello, Caller { me, n_pes, address, limit }, None)
     }
 
-    /// As [`join`](Rendezvous::join), and serves the rendezvous from a thread of this process, for a job without a launcher.
-    /// One PE hosts, usually PE 0; the others may join earlier or later. Its drop ends the rendezvous, after the last
-    /// answers have left.
+    /// As [`join`](Rendezvous::join), and serves the rendezvous from a thread of this process, for a job without a
+    /// launcher. One PE hosts, usually PE 0; the others may join earlier or later. Its drop ends the rendezvous, after
+    /// the last answers have left.
     ///
     /// # Errors
     /// In addition, [`ErrorKind::Rendezvous`] if the address cannot be listened at.

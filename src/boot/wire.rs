@@ -1,7 +1,8 @@
 //! What the PEs and the rendezvous say to each other, as bytes: one greeting of fixed size, then frames with a length.
 //!
-//! Pure functions over byte slices. A stranger can make the reader hold at most one greeting; only a client whose key was
-//! right may send frames, and those have an upper bound. Knows nothing of sockets or of what the bytes mean to the PEs.
+//! Pure functions over byte slices. A stranger can make the reader hold at most one greeting; only a client whose key
+//! was right may send frames, and those have an upper bound. Knows nothing of sockets or of what the bytes mean to the
+//! PEs.
 
 /// Bytes of the longest job key.
 pub(super) const KEY_MAX: usize = 64;
@@ -150,23 +151,6 @@ fn take_u32(bytes: &mut &[u8]) -> Option<u32> {
     Some(u32::from_le_bytes(*head))
 }
 
-/// PE numbers as people write them: `0-3, 7`.
-pub(super) fn ranges(pes: impl IntoIterator<Item = usize>) -> String {
-    let mut runs: Vec<(usize, usize)> = Vec::new();
-    for pe in pes {
-        match runs.last_mut() {
-            Some((_, last)) if *last + 1 == pe => *last = pe,
-            _ => runs.push((pe, pe)),
-        }
-    }
-    let runs = runs.iter().map(|&(first, last)| match last - first {
-        0 => first.to_string(),
-        1 => format!("{first}, {last}"),
-        _ => format!("{first}-{last}"),
-    });
-    runs.collect::<Vec<_>>().join(", ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -219,11 +203,5 @@ mod tests {
     fn a_loss_names_its_pe() {
         assert_eq!(read_lost(&lost(7, "gone")), Some((7, "gone".into())));
         assert_eq!(read_lost(&[1, 2]), None);
-    }
-
-    #[test]
-    fn pe_lists_are_short() {
-        assert_eq!(ranges([0, 1, 2, 3, 7, 9, 10]), "0-3, 7, 9, 10");
-        assert_eq!(ranges([]), "");
     }
 }

@@ -1,5 +1,6 @@
-//! Atomics on single elements: correct against all PEs at once, the owner included, and against each other whatever their kind. Those that
-//! return a value block until they have it; the others do not block. All take the first element of `target`.
+//! Atomics on single elements: correct against all PEs at once, the owner included, and against each other whatever
+//! their kind. Those that return a value block until they have it; the others do not block. All take the first element
+//! of `target`.
 
 use crate::ctx::{Ctx, Sharing};
 use crate::elem::{AmoElem, AmoInt};

@@ -16,7 +16,8 @@ impl<S: Sharing> Ctx<'_, S> {
         self.link().fence()
     }
 
-    /// Blocks until this PE's earlier puts and atomics, on whichever PE, are complete: visible to every PE, and before any later read of this PE.
+    /// Blocks until this PE's earlier puts and atomics, on whichever PE, are complete: visible to every PE, and before
+    /// any later read of this PE.
     ///
     /// # Errors
     /// Those of the network, where there is one.
@@ -36,12 +37,15 @@ impl<S: Sharing> Ctx<'_, S> {
         }
     }
 
-    /// Takes a lock: the first element of `lock`, which is zero on all PEs to begin with and is used for nothing else. Blocks until all PEs that asked
-    /// before have had it; then what they wrote while they held it is visible.
+    /// Takes a lock: the first element of `lock`, which is zero on all PEs to begin with and is used for nothing else.
+    /// Blocks until all PEs that asked before have had it; then what they wrote while they held it is visible. PEs
+    /// exclude each other, not the threads of one: of a PE, one thread at a time may use a lock. After
+    /// [`Timeout`](crate::ErrorKind::Timeout) this PE still stands in the queue, and the lock cannot be used again.
     ///
     /// # Errors
-    /// [`Lock`](crate::ErrorKind::Lock) if this PE holds it already; [`OutOfRange`](crate::ErrorKind::OutOfRange) if the object is
-    /// empty, [`OtherWorld`](crate::ErrorKind::OtherWorld); [`PeerLost`](crate::ErrorKind::PeerLost), [`Timeout`](crate::ErrorKind::Timeout).
+    /// [`Lock`](crate::ErrorKind::Lock) if this PE holds it already; [`OutOfRange`](crate::ErrorKind::OutOfRange) if
+    /// the object is empty, [`OtherWorld`](crate::ErrorKind::OtherWorld); [`PeerLost`](crate::ErrorKind::PeerLost),
+    /// [`Timeout`](crate::ErrorKind::Timeout).
     pub fn set_lock(&self, lock: SymSlice<'_, u64>) -> Result<()> {
         self.lock(lock)?.set(self.link())
     }
@@ -54,7 +58,8 @@ impl<S: Sharing> Ctx<'_, S> {
         self.lock(lock)?.test(self.link())
     }
 
-    /// Completes this PE's puts, then gives a lock to the next PE that asked for it. Blocks only while that PE is about to enter the queue.
+    /// Completes this PE's puts, then gives a lock to the next PE that asked for it. Blocks only while that PE is about
+    /// to enter the queue.
     ///
     /// # Errors
     /// [`Lock`](crate::ErrorKind::Lock) if this PE does not hold it; else as [`set_lock`](Self::set_lock).

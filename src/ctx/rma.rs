@@ -1,6 +1,7 @@
 //! Put and get: check, match the route, copy.
 //!
-//! A put may reuse its source on return and is complete, there for others to see, after `quiet` or a barrier; a get is complete on return.
+//! A put may reuse its source on return and is complete, there for others to see, after `quiet` or a barrier; a get is
+//! complete on return.
 
 use std::marker::PhantomData;
 
@@ -22,7 +23,8 @@ impl<S: Sharing> Ctx<'_, S> {
         if source.len() > target.len() {
             return Err(target.out_of_range(0, source.len()));
         }
-        // SAFETY: the target holds as many elements as the source, just checked; a private buffer does not overlap symmetric memory.
+        // SAFETY: the target holds as many elements as the source, just checked; a private buffer does not overlap
+        // symmetric memory.
         unsafe { self.link().put(peer, target.offset(), source.as_ptr().cast(), size_of_val(source)) }
     }
 
@@ -37,12 +39,13 @@ impl<S: Sharing> Ctx<'_, S> {
         if target.len() > source.len() {
             return Err(source.out_of_range(0, target.len()));
         }
-        // SAFETY: the source holds as many elements as the target, just checked; a private buffer does not overlap symmetric memory.
+        // SAFETY: the source holds as many elements as the target, just checked; a private buffer does not overlap
+        // symmetric memory.
         unsafe { self.link().get(peer, source.offset(), target.as_mut_ptr().cast(), size_of_val(target)) }
     }
 
-    /// Copies this PE's copy of `source` to the beginning of `target` on `pe`; on this PE itself the two may overlap. Blocks until
-    /// `source` may be reused.
+    /// Copies this PE's copy of `source` to the beginning of `target` on `pe`; on this PE itself the two may overlap.
+    /// Blocks until `source` may be reused.
     ///
     /// # Errors
     /// As [`put`](Self::put).
@@ -59,7 +62,8 @@ impl<S: Sharing> Ctx<'_, S> {
         })
     }
 
-    /// Copies the beginning of `source` on `pe` to fill this PE's copy of `target`; on this PE itself the two may overlap. Blocks until it is there.
+    /// Copies the beginning of `source` on `pe` to fill this PE's copy of `target`; on this PE itself the two may
+    /// overlap. Blocks until it is there.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -76,7 +80,8 @@ impl<S: Sharing> Ctx<'_, S> {
         })
     }
 
-    /// Writes `value` to the first element of `target` on `pe`: whole, never torn, for elements of 1, 2, 4 or 8 bytes. Does not block.
+    /// Writes `value` to the first element of `target` on `pe`: whole, never torn, for elements of 1, 2, 4 or 8 bytes
+    /// that are aligned to their size. Does not block.
     ///
     /// # Errors
     /// As [`put`](Self::put).
@@ -86,7 +91,8 @@ impl<S: Sharing> Ctx<'_, S> {
         self.link().put_element(peer, target, value)
     }
 
-    /// Reads the first element of `source` on `pe`: whole, never torn, for elements of 1, 2, 4 or 8 bytes. Blocks until it is there.
+    /// Reads the first element of `source` on `pe`: whole, never torn, for elements of 1, 2, 4 or 8 bytes that are
+    /// aligned to their size. Blocks until it is there.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -96,8 +102,8 @@ impl<S: Sharing> Ctx<'_, S> {
         self.link().get_element(peer, source)
     }
 
-    /// Strided put: element `i * source_stride` of `source` to element `i * target_stride` of `target` on `pe`, for `count` elements. Strides are
-    /// in elements, at least 1. Blocks until `source` may be reused.
+    /// Strided put: element `i * source_stride` of `source` to element `i * target_stride` of `target` on `pe`, for
+    /// `count` elements. Strides are in elements, at least 1. Blocks until `source` may be reused.
     ///
     /// # Errors
     /// As [`put`](Self::put); [`Length`](ErrorKind::Length) for a stride of 0.
@@ -113,8 +119,8 @@ impl<S: Sharing> Ctx<'_, S> {
         self.ibput(target, target_stride, source, source_stride, 1, count, pe)
     }
 
-    /// Strided get: element `i * source_stride` of `source` on `pe` to element `i * target_stride` of `target`, for `count` elements. Strides are in
-    /// elements, at least 1. Blocks until they are there.
+    /// Strided get: element `i * source_stride` of `source` on `pe` to element `i * target_stride` of `target`, for
+    /// `count` elements. Strides are in elements, at least 1. Blocks until they are there.
     ///
     /// # Errors
     /// As [`get`](Self::get); [`Length`](ErrorKind::Length) for a stride of 0.
@@ -130,8 +136,8 @@ impl<S: Sharing> Ctx<'_, S> {
         self.ibget(target, target_stride, source, source_stride, 1, count, pe)
     }
 
-    /// Block-strided put: like [`iput`](Self::iput) with blocks of `block` elements in place of single ones. Strides go from the start of one
-    /// block to the start of the next and are at least `block`.
+    /// Block-strided put: like [`iput`](Self::iput) with blocks of `block` elements in place of single ones. Strides go
+    /// from the start of one block to the start of the next and are at least `block`.
     ///
     /// # Errors
     /// As [`put`](Self::put); [`Length`](ErrorKind::Length) for a stride shorter than a block.
@@ -165,8 +171,8 @@ impl<S: Sharing> Ctx<'_, S> {
         Ok(())
     }
 
-    /// Block-strided get: like [`iget`](Self::iget) with blocks of `block` elements in place of single ones. Strides go from the start of one
-    /// block to the start of the next and are at least `block`.
+    /// Block-strided get: like [`iget`](Self::iget) with blocks of `block` elements in place of single ones. Strides go
+    /// from the start of one block to the start of the next and are at least `block`.
     ///
     /// # Errors
     /// As [`get`](Self::get); [`Length`](ErrorKind::Length) for a stride shorter than a block.
@@ -200,8 +206,8 @@ impl<S: Sharing> Ctx<'_, S> {
         Ok(())
     }
 
-    /// The address of `object` on `pe` in this process, or `None` where that PE's memory is not mapped here. Reading and writing through
-    /// it is as unsafe as sharing memory is.
+    /// The address of `object` on `pe` in this process, or `None` where that PE's memory is not mapped here. Reading
+    /// and writing through it is as unsafe as sharing memory is.
     ///
     /// # Errors
     /// [`NoSuchPe`](ErrorKind::NoSuchPe), [`OtherWorld`](ErrorKind::OtherWorld).
@@ -213,8 +219,8 @@ impl<S: Sharing> Ctx<'_, S> {
         }
     }
 
-    /// Non-blocking operations: runs `f`, then completes everything it started, however it ends. In the scope, sources must not change
-    /// and targets not be read, which the borrows see to.
+    /// Non-blocking operations: runs `f`, then completes everything it started, however it ends. In the scope, sources
+    /// must not change and targets not be read, which the borrows see to.
     ///
     /// ```
     /// # use shmem::Shared;
@@ -310,8 +316,8 @@ impl<'env, S: Sharing> Scope<'_, 'env, S> {
         self.ctx.get(target, source, pe)
     }
 
-    /// Starts a [`put_signal`](Ctx::put_signal). Does not block; `source` stays borrowed until the scope ends. The signal arrives
-    /// without any further call.
+    /// Starts a [`put_signal`](Ctx::put_signal). Does not block; `source` stays borrowed until the scope ends. The
+    /// signal arrives without any further call.
     ///
     /// # Errors
     /// As [`Ctx::put_signal`].

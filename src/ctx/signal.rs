@@ -90,8 +90,8 @@ impl<'a, T: AmoInt, const N: usize> From<&'a [T; N]> for Values<'a, T> {
 }
 
 impl<S: Sharing> Ctx<'_, S> {
-    /// Copies `source` to the beginning of `target` on `pe`, then signals there: whoever sees the signal sees the data. Blocks until `source` may be
-    /// reused; the signal arrives without any further call.
+    /// Copies `source` to the beginning of `target` on `pe`, then signals there: whoever sees the signal sees the data.
+    /// Blocks until `source` may be reused; the signal arrives without any further call.
     ///
     /// # Errors
     /// As [`put`](Ctx::put), for the target and for the signal's word.
@@ -110,7 +110,8 @@ impl<S: Sharing> Ctx<'_, S> {
     /// Signals on `pe`, after all that this PE has put there. Does not block.
     ///
     /// # Errors
-    /// [`NoSuchPe`](ErrorKind::NoSuchPe), [`OutOfRange`](ErrorKind::OutOfRange) if the word is empty, [`OtherWorld`](ErrorKind::OtherWorld).
+    /// [`NoSuchPe`](ErrorKind::NoSuchPe), [`OutOfRange`](ErrorKind::OutOfRange) if the word is empty,
+    /// [`OtherWorld`](ErrorKind::OtherWorld).
     #[inline]
     pub fn signal(&self, signal: SigRef<'_>, pe: usize) -> Result<()> {
         let word = self.signal_word(signal, pe)?;
@@ -127,8 +128,8 @@ impl<S: Sharing> Ctx<'_, S> {
         word.read(0)
     }
 
-    /// Blocks until the first element of this PE's copy of `variable` satisfies `ready`, and returns it; what was put before it was written is
-    /// visible afterwards.
+    /// Blocks until the first element of this PE's copy of `variable` satisfies `ready`, and returns it; what was put
+    /// before it was written is visible afterwards.
     ///
     /// # Errors
     /// [`OutOfRange`](ErrorKind::OutOfRange) if the object is empty, [`OtherWorld`](ErrorKind::OtherWorld);
@@ -162,11 +163,12 @@ impl<S: Sharing> Ctx<'_, S> {
         Ok(cmp.holds(variable.read(0)?, value))
     }
 
-    /// Blocks until the comparison has held once for every element of this PE's copy of `variables`. Elements whose `status` is not 0 are left
-    /// out; an empty `status` leaves none out. If all are left out, returns at once.
+    /// Blocks until the comparison has held once for every element of this PE's copy of `variables`. Elements whose
+    /// `status` is not 0 are left out; an empty `status` leaves none out. If all are left out, returns at once.
     ///
     /// # Errors
-    /// [`Length`](ErrorKind::Length) if `status` or the values are not as many as the variables; else as [`wait`](Self::wait).
+    /// [`Length`](ErrorKind::Length) if `status` or the values are not as many as the variables; else as
+    /// [`wait`](Self::wait).
     pub fn wait_until_all<'a, T: AmoInt>(
         &self,
         variables: SymSlice<'_, T>,
@@ -182,8 +184,8 @@ impl<S: Sharing> Ctx<'_, S> {
         })
     }
 
-    /// Blocks until the comparison holds for an element of this PE's copy of `variables` that `status` does not leave out, and returns
-    /// its index; `None`, at once, if all are left out.
+    /// Blocks until the comparison holds for an element of this PE's copy of `variables` that `status` does not leave
+    /// out, and returns its index; `None`, at once, if all are left out.
     ///
     /// # Errors
     /// As [`wait_until_all`](Self::wait_until_all).
@@ -201,8 +203,8 @@ impl<S: Sharing> Ctx<'_, S> {
         self.wait_for(|| Ok(set.members().find(|i| set.holds(*i)))).map(Some)
     }
 
-    /// Blocks until the comparison holds for at least one element of this PE's copy of `variables` that `status` does not leave out, and returns the
-    /// indices of all for which it does; empty, at once, if all are left out.
+    /// Blocks until the comparison holds for at least one element of this PE's copy of `variables` that `status` does
+    /// not leave out, and returns the indices of all for which it does; empty, at once, if all are left out.
     ///
     /// # Errors
     /// As [`wait_until_all`](Self::wait_until_all).
@@ -223,7 +225,8 @@ impl<S: Sharing> Ctx<'_, S> {
         })
     }
 
-    /// Whether the comparison holds now for every element that [`wait_until_all`](Self::wait_until_all) would wait for. Does not block.
+    /// Whether the comparison holds now for every element that [`wait_until_all`](Self::wait_until_all) would wait for.
+    /// Does not block.
     ///
     /// # Errors
     /// As [`wait_until_all`](Self::wait_until_all), without those of waiting.
@@ -253,7 +256,8 @@ impl<S: Sharing> Ctx<'_, S> {
         Ok(set.members().find(|i| set.holds(*i)))
     }
 
-    /// The indices of all elements for which the comparison holds now and that `status` does not leave out. Does not block.
+    /// The indices of all elements for which the comparison holds now and that `status` does not leave out. Does not
+    /// block.
     ///
     /// # Errors
     /// As [`wait_until_all`](Self::wait_until_all), without those of waiting.

@@ -1,13 +1,14 @@
 //! Which bytes of the symmetric heap are allocated: best fit over offsets, pure data without pointers or addresses.
 //!
-//! Every PE makes the same calls in the same order and the choice depends on nothing else, so every PE gets the same offsets. The
-//! smallest free block that fits is used, the one with the lowest offset among equals; freed blocks merge with their neighbours.
+//! Every PE makes the same calls in the same order and the choice depends on nothing else, so every PE gets the same
+//! offsets. The smallest free block that fits is used, the one with the lowest offset among equals; freed blocks merge
+//! with their neighbours.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// Every block begins at a multiple of this and covers multiples of it: a cache line is never shared by two objects.
-const GRAIN: usize = 64;
+pub(crate) const GRAIN: usize = 64;
 
 /// The largest alignment that an offset can promise: the page, since segments are mapped at page boundaries.
 pub(crate) const MAX_ALIGN: usize = 4096;
@@ -79,8 +80,8 @@ impl Arena {
         true
     }
 
-    /// Changes the block at `offset` from `old` to `new` bytes where it is; false, with nothing changed, if what lies behind it has no room, or if one of
-    /// the two takes no room.
+    /// Changes the block at `offset` from `old` to `new` bytes where it is; false, with nothing changed, if what lies
+    /// behind it has no room, or if one of the two takes no room.
     pub(crate) fn resize(&mut self, offset: usize, old: usize, new: usize) -> bool {
         let (Some(&(_, taken)), Some(wanted)) = (self.live.get(&offset), new.checked_next_multiple_of(GRAIN)) else {
             return false;

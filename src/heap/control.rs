@@ -1,6 +1,6 @@
-//! The layout of a segment, equal on every PE: the control page, the slots of the teams (a record, the
-//! barrier's words, a workspace for collectives), then the user's heap. And what the control
-//! page holds: a word for each thing that others may need to know of a PE, each on its own pair of cache lines.
+//! The layout of a segment, equal on every PE: the control page, the slots of the teams (a record, the barrier's words,
+//! a workspace for collectives), then the user's heap. And what the control page holds: a word for each thing that
+//! others may need to know of a PE, each on its own pair of cache lines.
 
 use std::ops::Range;
 

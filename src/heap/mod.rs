@@ -17,7 +17,7 @@ mod slice;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-pub(crate) use arena::{Arena, MAX_ALIGN};
+pub(crate) use arena::{Arena, GRAIN, MAX_ALIGN};
 pub(crate) use segment::Segment;
 pub use slice::{SymBox, SymSlice};
 pub(crate) use slice::{load, store};

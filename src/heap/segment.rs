@@ -1,7 +1,8 @@
 //! The memory of one PE, mapped into every PE of its host.
 //!
-//! A memfd: it has no name, so nothing can outlive its last process; it does not depend on the size or presence of /dev/shm; its
-//! pages are given when first touched. It is sealed against shrinking, so no peer can turn an access into a SIGBUS.
+//! A memfd: it has no name, so nothing can outlive its last process; it does not depend on the size or presence of
+//! /dev/shm; its pages are given when first touched. It is sealed against shrinking, so no peer can turn an access into
+//! a SIGBUS.
 
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;

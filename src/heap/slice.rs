@@ -1,9 +1,10 @@
 //! Typed handles to symmetric objects: [`SymSlice`], which is copied about, and [`SymBox`], which owns an allocation.
 //!
-//! A handle is a heap, an offset and a length, valid by construction: every one comes from an allocation or from a part of another
-//! handle, so an operation need not look at the heap's bounds again. The heap's address tells whose it is.
+//! A handle is a heap, an offset and a length, valid by construction: every one comes from an allocation or from a part
+//! of another handle, so an operation need not look at the heap's bounds again. The heap's address tells whose it is.
 //!
-//! There is no safe way to a `&[T]`: any PE may write symmetric memory at any time. Values are copied in and out instead.
+//! There is no safe way to a `&[T]`: any PE may write symmetric memory at any time. Values are copied in and out
+//! instead.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -14,11 +15,12 @@ use atomic::Atomic;
 
 use crate::elem::Elem;
 use crate::error::{Error, ErrorKind, Result};
-use crate::heap::Heap;
+use crate::heap::{Heap, MAX_ALIGN};
 
 /// A symmetric object or a part of one: `len` elements of type `T` at the same offset of every PE's heap.
 ///
-/// A handle names the object on *all* PEs; its own methods read and write this PE's copy, [`Ctx`](crate::Ctx) reaches the others'.
+/// A handle names the object on *all* PEs; its own methods read and write this PE's copy, [`Ctx`](crate::Ctx) reaches
+/// the others'.
 pub struct SymSlice<'w, T> {
     heap: &'w Heap,
     at: usize,
@@ -37,6 +39,7 @@ impl<T> Copy for SymSlice<'_, T> {}
 impl<'w, T: Elem> SymSlice<'w, T> {
     /// The object of `len` elements at offset `at`, which the caller has checked to lie in the heap, aligned for `T`.
     pub(crate) fn new(heap: &'w Heap, at: usize, len: usize) -> Self {
+        const { assert!(align_of::<T>() <= MAX_ALIGN, "an element is aligned to a page at most") };
         debug_assert!(at.is_multiple_of(align_of::<T>()));
         debug_assert!(len.checked_mul(size_of::<T>()).is_some_and(|bytes| at + bytes <= heap.segment().len()));
         SymSlice { heap, at, len, elem: PhantomData }
@@ -110,7 +113,7 @@ impl<'w, T: Elem> SymSlice<'w, T> {
             return Err(ErrorKind::Misaligned { offset: self.at, align: align_of::<U>() }.into());
         }
         let len = (self.len * size_of::<T>()).checked_div(size_of::<U>()).unwrap_or(0);
-        Ok(SymSlice { heap: self.heap, at: self.at, len, elem: PhantomData })
+        Ok(SymSlice::new(self.heap, self.at, len))
     }
 
     /// The address of this PE's copy. Reading and writing through it is as unsafe as sharing memory is.
@@ -120,7 +123,8 @@ impl<'w, T: Elem> SymSlice<'w, T> {
         unsafe { self.heap.segment().base().as_ptr().add(self.at).cast() }
     }
 
-    /// Element `index` of this PE's copy. Whole, never torn, for elements of 1, 2, 4 or 8 bytes.
+    /// Element `index` of this PE's copy. Whole, never torn, for elements of 1, 2, 4 or 8 bytes that are aligned to
+    /// their size.
     ///
     /// # Errors
     /// [`OutOfRange`](ErrorKind::OutOfRange) if there is no such element.
@@ -131,7 +135,8 @@ impl<'w, T: Elem> SymSlice<'w, T> {
         Ok(unsafe { load(element) })
     }
 
-    /// Writes element `index` of this PE's copy. Whole, never torn, for elements of 1, 2, 4 or 8 bytes.
+    /// Writes element `index` of this PE's copy. Whole, never torn, for elements of 1, 2, 4 or 8 bytes that are aligned
+    /// to their size.
     ///
     /// # Errors
     /// [`OutOfRange`](ErrorKind::OutOfRange) if there is no such element.
@@ -149,7 +154,8 @@ impl<'w, T: Elem> SymSlice<'w, T> {
     /// [`Length`](ErrorKind::Length) if the lengths differ.
     pub fn copy_to(self, buffer: &mut [T]) -> Result<()> {
         self.same_length("copy_to", buffer.len())?;
-        // SAFETY: both sides have this length; a private buffer does not overlap symmetric memory, to which no `&mut` exists.
+        // SAFETY: both sides have this length; a private buffer does not overlap symmetric memory, to which no `&mut`
+        // exists.
         unsafe { buffer.as_mut_ptr().copy_from_nonoverlapping(self.as_ptr(), self.len) };
         Ok(())
     }
@@ -160,7 +166,8 @@ impl<'w, T: Elem> SymSlice<'w, T> {
     /// [`Length`](ErrorKind::Length) if the lengths differ.
     pub fn copy_from(self, buffer: &[T]) -> Result<()> {
         self.same_length("copy_from", buffer.len())?;
-        // SAFETY: both sides have this length; a private buffer does not overlap symmetric memory, to which no `&` exists.
+        // SAFETY: both sides have this length; a private buffer does not overlap symmetric memory, to which no `&`
+        // exists.
         unsafe { self.as_ptr().copy_from_nonoverlapping(buffer.as_ptr(), self.len) };
         Ok(())
     }
@@ -197,8 +204,8 @@ impl<T: Elem + fmt::Debug> fmt::Debug for SymSlice<'_, T> {
     }
 }
 
-/// An allocation in the symmetric heap, owned by all PEs together. [`World::free`](crate::World::free) gives it back; dropping it does not,
-/// since that would have to communicate: the memory then stays taken until the world ends.
+/// An allocation in the symmetric heap, owned by all PEs together. [`World::free`](crate::World::free) gives it back;
+/// dropping it does not, since that would have to communicate: the memory then stays taken until the world ends.
 ///
 /// Use after free does not compile:
 /// ```compile_fail

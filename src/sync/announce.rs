@@ -1,8 +1,9 @@
 //! What a PE is doing, written by it and read by anyone: a seqlock of a few words.
 //!
-//! One writer. The sequence word is odd while the record changes; a reader that sees the same even sequence before and after its
-//! reads has seen one record, else it reads again. All accesses are publishing or observing ones, so the record's words
-//! cannot overtake the sequence (Boehm, "Can seqlocks get along with programming language memory models?", 2012).
+//! One writer. The sequence word is odd while the record changes; a reader that sees the same even sequence before and
+//! after its reads has seen one record, else it reads again. All accesses are publishing or observing ones, so the
+//! record's words cannot overtake the sequence (Boehm, "Can seqlocks get along with programming language memory
+//! models?", 2012).
 
 use crate::error::Result;
 use crate::sync::words::{Word, Words};

@@ -1,7 +1,7 @@
 //! Every memory ordering of the workspace: four functions over one atomic 64-bit word.
 //!
-//! Each protocol is written with these four, so a reader finds the orderings here and nowhere else, and loom can replace the
-//! word (an [`Atom`]) without replacing the protocol. Knows nothing of what the words mean.
+//! Each protocol is written with these four, so a reader finds the orderings here and nowhere else, and loom can
+//! replace the word (an [`Atom`]) without replacing the protocol. Knows nothing of what the words mean.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,14 +1,15 @@
-//! n-way dissemination barrier (Hensgen, Finkel, Manber 1988; n-way: Hoefler, Mehlan, Mietke, Rehm 2006): in round r every PE
-//! signals the PEs at distances k·radix^r, k = 1 … radix-1, and waits for those at the same distances on the other side.
-//! ceil(log_radix n) rounds; every word has one writer and grows for ever, so nothing is ever reset.
+//! n-way dissemination barrier (Hensgen, Finkel, Manber 1988; n-way: Hoefler, Mehlan, Mietke, Rehm 2006): in round r
+//! every PE signals the PEs at distances k·radix^r, k = 1 … radix-1, and waits for those at the same distances on the
+//! other side. ceil(log_radix n) rounds; every word has one writer and grows for ever, so nothing is ever reset.
 //!
-//! With each signal travels a *print*: 64 bits that say which call, with which arguments, the sender makes. A PE combines the
-//! prints it hears ("equal so far" or "conflict", an idempotent operation, so the overlaps of dissemination do no harm) and sends the
-//! combination on. At the end every PE knows the same verdict: all prints were equal, or not. This makes a mismatched collective an
-//! error on every PE, in the same epoch, instead of a hang or silent corruption.
+//! With each signal travels a *print*: 64 bits that say which call, with which arguments, the sender makes. A PE
+//! combines the prints it hears ("equal so far" or "conflict", an idempotent operation, so the overlaps of
+//! dissemination do no harm) and sends the combination on. At the end every PE knows the same verdict: all prints were
+//! equal, or not. This makes a mismatched collective an error on every PE, in the same epoch, instead of a hang or
+//! silent corruption.
 //!
-//! A slot is overwritten two epochs later at the earliest (slots alternate by the epoch's parity), and a PE that enters epoch
-//! e+2 has left e+1, which every PE entered after leaving e: so a print is never overwritten before it is read.
+//! A slot is overwritten two epochs later at the earliest (slots alternate by the epoch's parity), and a PE that enters
+//! epoch e+2 has left e+1, which every PE entered after leaving e: so a print is never overwritten before it is read.
 //!
 //! Knows nothing of heaps, transports or teams.
 
@@ -34,8 +35,9 @@ pub enum Verdict {
     Conflict,
 }
 
-/// How many ways a barrier disseminates: by default the whole team at once up to [`Radix::DEFAULT`], so that on one host a PE
-/// depends on one hand-over, not on a chain of them; with more PEs than cores each link of a chain costs a context switch.
+/// How many ways a barrier disseminates: by default the whole team at once up to [`Radix::DEFAULT`], so that on one
+/// host a PE depends on one hand-over, not on a chain of them; with more PEs than cores each link of a chain costs a
+/// context switch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Radix(Option<usize>);
 
@@ -72,8 +74,9 @@ struct Round {
 }
 
 impl Barrier {
-    /// The barrier of `members` (world numbers in team order) as seen by the member with index `index`, with its slots at offset
-    /// `at`, which hold no epoch past `epoch` to begin with. `radix` is at least 2; it and `epoch` are equal on all members.
+    /// The barrier of `members` (world numbers in team order) as seen by the member with index `index`, with its slots
+    /// at offset `at`, which hold no epoch past `epoch` to begin with. `radix` is at least 2; it and `epoch` are equal
+    /// on all members.
     pub fn new(members: &[usize], index: usize, at: usize, radix: usize, epoch: u64) -> Self {
         let n = members.len();
         let mut rounds = Vec::new();
@@ -116,8 +119,8 @@ impl Barrier {
         self.epoch.load(Ordering::Relaxed)
     }
 
-    /// Enters the barrier with a print and blocks until every member has entered. Collective; one thread of a PE at a time.
-    /// `print` is not all ones.
+    /// Enters the barrier with a print and blocks until every member has entered. Collective; one thread of a PE at a
+    /// time. `print` is not all ones.
     #[inline]
     pub fn arrive<W: Words>(&self, words: &W, call: Call, print: u64) -> Result<Verdict> {
         let mut arrival = self.enter(print);

@@ -1,12 +1,14 @@
-//! Fair queue lock (Mellor-Crummey, Scott 1991) in one 64-bit symmetric word, with nothing but load, add and compare-and-swap of whole
-//! words, which is all that a network card can do.
+//! Fair queue lock (Mellor-Crummey, Scott 1991) in one 64-bit symmetric word, with nothing but load, add and
+//! compare-and-swap of whole words, which is all that a network card can do.
 //!
-//! The word's upper half is used on the lock's home PE alone: the last PE in the queue, plus one. Its lower half is each PE's own
-//! place in the queue: the next PE plus one (30 bits), `HELD`, and `GO`, which the predecessor adds when it hands the lock on. Each
-//! PE waits on its own word; the lock goes round in the order in which the PEs entered the queue.
+//! The word's upper half is used on the lock's home PE alone: the last PE in the queue, plus one. Its lower half is
+//! each PE's own place in the queue: the next PE plus one (30 bits), `HELD`, and `GO`, which the predecessor adds when
+//! it hands the lock on. Each PE waits on its own word; the lock goes round in the order in which the PEs entered the
+//! queue.
 //!
-//! Both halves of the home PE's word change independently, so the upper one is changed by compare-and-swap and the lower ones by
-//! additions, which leave the other half alone: each lower field is added to once by one PE and taken back by its owner.
+//! Both halves of the home PE's word change independently, so the upper one is changed by compare-and-swap and the
+//! lower ones by additions, which leave the other half alone: each lower field is added to once by one PE and taken
+//! back by its owner.
 //!
 //! Knows nothing of heaps, transports or teams.
 

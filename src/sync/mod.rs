@@ -1,6 +1,6 @@
-//! The synchronisation protocols. Each is written against [`Words`], the eight things one can do to 64-bit words of the PEs, and
-//! knows no heap, no transport and no operating system; so the mapped heap, a network and loom run the same code.
-//! `README.md` beside this file gives the argument for each protocol in prose, with its paper.
+//! The synchronisation protocols. Each is written against [`Words`], the eight things one can do to 64-bit words of the
+//! PEs, and knows no heap, no transport and no operating system; so the mapped heap, a network and loom run the same
+//! code. `README.md` beside this file gives the argument for each protocol in prose, with its paper.
 
 pub mod announce;
 pub mod atom;

@@ -1,10 +1,11 @@
 //! Sleeping without a lost wake-up, at no cost to those who write.
 //!
-//! An event count with an asymmetric fence. The sleeper counts itself in, makes a *heavy* fence, reads the bell, looks at its flag once
-//! more, and sleeps until the bell changes. The writer writes the flag, makes a *light* fence, and strikes the bell only if it
-//! sees a sleeper. Either the writer sees the sleeper, and the bell ends its sleep; or it does not, and then, by the pair of fences, the
-//! sleeper's last look sees the flag. The heavy fence is the kernel's `membarrier`, which makes every running writer pass a full
-//! fence; so the light one need only stop the compiler, and a writer pays for one load of a line that hardly ever changes.
+//! An event count with an asymmetric fence. The sleeper counts itself in, makes a *heavy* fence, reads the bell, looks
+//! at its flag once more, and sleeps until the bell changes. The writer writes the flag, makes a *light* fence, and
+//! strikes the bell only if it sees a sleeper. Either the writer sees the sleeper, and the bell ends its sleep; or it
+//! does not, and then, by the pair of fences, the sleeper's last look sees the flag. The heavy fence is the kernel's
+//! `membarrier`, which makes every running writer pass a full fence; so the light one need only stop the compiler, and
+//! a writer pays for one load of a line that hardly ever changes.
 //!
 //! Knows nothing of flags: the caller looks at them between [`lie_down`] and [`Bed::sleep`].
 
@@ -30,7 +31,8 @@ pub trait Bed {
     fn sleep(&self, bell: u64, at_most: Duration);
 }
 
-/// Counts the caller among the sleepers and returns the bell's state; the caller looks at its flag before it sleeps on that.
+/// Counts the caller among the sleepers and returns the bell's state; the caller looks at its flag before it sleeps on
+/// that.
 pub fn lie_down<B: Bed>(bed: &B) -> u64 {
     accumulate(bed.sleepers(), 1);
     bed.heavy_fence();

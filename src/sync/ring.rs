@@ -1,9 +1,10 @@
-//! Bounded queue from one PE to another (Lamport 1983, with a sequence in every slot so that one word tells the receiver that a
-//! slot is full): the slots lie in the receiver's memory, the count of what it has taken in the sender's, so each polls its own.
+//! Bounded queue from one PE to another (Lamport 1983, with a sequence in every slot so that one word tells the
+//! receiver that a slot is full): the slots lie in the receiver's memory, the count of what it has taken in the
+//! sender's, so each polls its own.
 //!
-//! One sender, one receiver, `capacity` slots of `width` payload words behind a sequence word. The sender fills slot h mod capacity,
-//! then publishes h+1 in its sequence word; it may do so once the receiver has taken at least h+1-capacity messages. Both counters
-//! grow for ever.
+//! One sender, one receiver, `capacity` slots of `width` payload words behind a sequence word. The sender fills slot h
+//! mod capacity, then publishes h+1 in its sequence word; it may do so once the receiver has taken at least
+//! h+1-capacity messages. Both counters grow for ever.
 //!
 //! Knows nothing of heaps, transports or types.
 

@@ -1,6 +1,7 @@
 //! Data, then the word that announces it: when the signal is visible, so is the data.
 //!
-//! On mapped memory the signal is a publishing store or addition after the copy; on a network both travel the same ordered lane.
+//! On mapped memory the signal is a publishing store or addition after the copy; on a network both travel the same
+//! ordered lane.
 
 use crate::error::Result;
 use crate::sync::words::{Word, Words};

@@ -36,8 +36,8 @@ pub struct Idle {
 
 /// The words of all PEs, and what can be done to them. Implemented by the mapped heap, by a network route and by loom.
 ///
-/// Accesses to one PE take effect in the order in which they are made: a `store` is visible only after all that this PE has put
-/// or stored there before.
+/// Accesses to one PE take effect in the order in which they are made: a `store` is visible only after all that this PE
+/// has put or stored there before.
 pub trait Words {
     /// Reads a word; what its writer wrote before is visible afterwards.
     fn load(&self, word: Word) -> Result<u64>;

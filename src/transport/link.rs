@@ -1,8 +1,9 @@
-//! Everything a PE can do to the others by offset, over whichever route: put, get, atomics, fence, quiet, and waiting. Untyped: the
-//! typed front (`ctx`) checks ranges and turns elements into bytes.
+//! Everything a PE can do to the others by offset, over whichever route: put, get, atomics, fence, quiet, and waiting.
+//! Untyped: the typed front (`ctx`) checks ranges and turns elements into bytes.
 //!
-//! On mapped memory the caller does everything itself. x86 keeps stores in order, and on other processors `fence` is a release fence, so
-//! order costs nothing there; `quiet` is a full fence, since two PEs that each put, quiet and get must not both read old values.
+//! On mapped memory the caller does everything itself. x86 keeps stores in order, and on other processors `fence` is a
+//! release fence, so order costs nothing there; `quiet` is a full fence, since two PEs that each put, quiet and get
+//! must not both read old values.
 
 use std::sync::Mutex;
 use std::sync::atomic::{Ordering, compiler_fence, fence};
@@ -35,9 +36,9 @@ pub(crate) struct Patience {
 const HOT_POLLS: u32 = 200;
 /// How long a waiter yields before it sleeps. Long enough for a round of every PE of an oversubscribed host.
 const YIELD_FOR: Duration = Duration::from_millis(1);
-/// A nap lasts an eighth of the wait so far, within these bounds. A signal's bell ends it early; but a put or an atomic rings none (a PE that
-/// sleeps in a barrier while others count on its memory would wake for each), nor does a network card, and then a waiter oversleeps by
-/// an eighth at most.
+/// A nap lasts an eighth of the wait so far, within these bounds. A signal's bell ends it early; but a put or an atomic
+/// rings none (a PE that sleeps in a barrier while others count on its memory would wake for each), nor does a network
+/// card, and then a waiter oversleeps by an eighth at most.
 const NAP: std::ops::RangeInclusive<Duration> = Duration::from_micros(50)..=Duration::from_millis(3);
 
 /// The way from this PE to all others.
@@ -207,7 +208,8 @@ impl Link {
         }
     }
 
-    /// Tells every PE of this host that waiting is in vain: for `loss`, or for the loss that this PE was told of and that is the cause of its own.
+    /// Tells every PE of this host that waiting is in vain: for `loss`, or for the loss that this PE was told of and
+    /// that is the cause of its own.
     #[cold]
     pub(crate) fn abort_all(&self, loss: Loss) {
         let loss = self.loss().unwrap_or(loss);
@@ -315,7 +317,8 @@ impl Link {
     #[inline(always)]
     fn word(&self, base: Base, at: usize) -> &std::sync::atomic::AtomicU64 {
         debug_assert!(at.is_multiple_of(8) && at + 8 <= self.heap.segment().len());
-        // SAFETY: protocols get their offsets from the layout or from handles, aligned and inside; segments live as long as `self`.
+        // SAFETY: protocols get their offsets from the layout or from handles, aligned and inside; segments live as
+        // long as `self`.
         unsafe { base.word(at) }
     }
 

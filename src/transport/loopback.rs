@@ -1,7 +1,8 @@
 //! Access to a mapped peer by the calling thread: copies, and the processor's atomics.
 //!
-//! Large copies bypass the cache with non-temporal stores where that wins; those are weakly ordered, so they end with a store fence and
-//! whatever is written afterwards stays behind them. Knows nothing of PEs: a [`Base`] is where a segment is mapped.
+//! Large copies bypass the cache with non-temporal stores where that wins; those are weakly ordered, so they end with a
+//! store fence and whatever is written afterwards stays behind them. Knows nothing of PEs: a [`Base`] is where a
+//! segment is mapped.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -104,7 +105,8 @@ unsafe fn stream_avx512(target: *mut u8, source: *const u8, bytes: usize) {
     const LINE: usize = 64;
     let head = target.align_offset(LINE).min(bytes);
     let lines = (bytes - head) / LINE;
-    // SAFETY: head, lines and tail together are the `bytes` that the caller vouches for; the streamed part begins at a line.
+    // SAFETY: head, lines and tail together are the `bytes` that the caller vouches for; the streamed part begins at a
+    // line.
     unsafe {
         target.copy_from_nonoverlapping(source, head);
         for line in 0..lines {

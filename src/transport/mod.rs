@@ -24,8 +24,8 @@ pub(crate) enum Route {
     Remote,
 }
 
-/// A PE as a team sees it. Atomics have a route of their own: a network card's are often not atomic against the processor's, so
-/// all accesses to one word must go the same way.
+/// A PE as a team sees it. Atomics have a route of their own: a network card's are often not atomic against the
+/// processor's, so all accesses to one word must go the same way.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer {
     /// Its number in the world.
@@ -61,7 +61,8 @@ pub(crate) enum AmoOp {
 
 /// A network: reaches PEs whose memory is not mapped here. Offsets have been checked by the caller.
 pub(crate) trait Endpoint: Send + Sync {
-    /// Copies bytes to offset `at` of `pe`. The source may be reused on return; the bytes arrive some time before the next `quiet` returns.
+    /// Copies bytes to offset `at` of `pe`. The source may be reused on return; the bytes arrive some time before the
+    /// next `quiet` returns.
     fn put(&self, pe: usize, at: usize, source: &[u8]) -> Result<()>;
     /// Copies bytes from offset `at` of `pe`; they are here on return.
     fn get(&self, pe: usize, at: usize, target: &mut [u8]) -> Result<()>;

@@ -1,5 +1,6 @@
-//! A network for tests on one host: every put is delivered late, by another thread, and puts that nothing orders arrive in random order.
-//! Whatever a protocol may rely on (`fence`, `quiet`) holds, and nothing else does. `SHMEM_ROUTE=shuffle`.
+//! A network for tests on one host: every put is delivered late, by another thread, and puts that nothing orders arrive
+//! in random order. Whatever a protocol may rely on (`fence`, `quiet`) holds, and nothing else does.
+//! `SHMEM_ROUTE=shuffle`.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -80,7 +81,8 @@ impl Lanes {
             }
             let pick = state.pick((random >> 16) as usize);
             let parcel = state.pending.swap_remove(pick);
-            // SAFETY: the link checked the range against the segment, which outlives the endpoint; the parcel is private memory.
+            // SAFETY: the link checked the range against the segment, which outlives the endpoint; the parcel is
+            // private memory.
             unsafe {
                 let target = bases[parcel.pe].at(parcel.at);
                 loopback::copy(target, parcel.bytes.as_ptr(), parcel.bytes.len(), usize::MAX);
@@ -120,7 +122,8 @@ impl Endpoint for Shuffle {
     }
 
     fn get(&self, pe: usize, at: usize, target: &mut [u8]) -> Result<()> {
-        // SAFETY: the link checked the range against the segment, which outlives the endpoint; the target is private memory.
+        // SAFETY: the link checked the range against the segment, which outlives the endpoint; the target is private
+        // memory.
         unsafe { loopback::copy(target.as_mut_ptr(), self.bases[pe].at(at), target.len(), usize::MAX) };
         Ok(())
     }

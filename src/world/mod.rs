@@ -23,19 +23,25 @@ use crate::elem::Elem;
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::{ErrorKind, Result};
-use crate::group::{EMPTY, FOREIGN, HUGE, OF_BLOCK};
+use crate::group::{EMPTY, FOREIGN, HUGE, NO_ROOM, OF_BLOCK};
 use crate::heap::control::{How, Loss};
-use crate::heap::{MAX_ALIGN, SymBox, SymSlice};
+use crate::heap::{GRAIN, MAX_ALIGN, SymBox, SymSlice};
 use crate::sync::{Call, Words};
 use crate::team::Team;
 
 /// What a PE that failed is ahead of those that fail with it.
 const HEAD_START: Duration = Duration::from_millis(50);
 
+/// For a PE that ends because another has: the launcher names the PE that ends first, and that is to be the one that
+/// failed.
+fn let_the_first_end() {
+    std::thread::sleep(HEAD_START);
+}
+
 /// A PE's membership in a job. Everything borrows from it: teams, contexts, allocations.
 ///
-/// Dropping it ends the membership: collective, it blocks until all PEs have dropped theirs. Another world may be started afterwards, and
-/// several may exist at once in one process.
+/// Dropping it ends the membership: collective, it blocks until all PEs have dropped theirs. Another world may be
+/// started afterwards, and several may exist at once in one process.
 pub struct World {
     core: Core,
     /// Held open: whoever leads the job learns from its end that this PE is gone.
@@ -43,12 +49,13 @@ pub struct World {
 }
 
 impl World {
-    /// Joins the job that `shmemrun` started this process for; without `shmemrun`, a job of one PE. Collective: blocks until all PEs
-    /// have called.
+    /// Joins the job that `shmemrun` started this process for; without `shmemrun`, a job of one PE. Collective: blocks
+    /// until all PEs have called.
     ///
     /// # Errors
-    /// [`BadSetting`](ErrorKind::BadSetting) and [`SettingsDiffer`](ErrorKind::SettingsDiffer) for the `SHMEM_*` variables,
-    /// [`NoMemory`](ErrorKind::NoMemory) if the host cannot give the heaps, [`Rendezvous`](ErrorKind::Rendezvous) if the PEs do not find each other.
+    /// [`BadSetting`](ErrorKind::BadSetting) and [`SettingsDiffer`](ErrorKind::SettingsDiffer) for the `SHMEM_*`
+    /// variables, [`NoMemory`](ErrorKind::NoMemory) if the host cannot give the heaps,
+    /// [`Rendezvous`](ErrorKind::Rendezvous) if the PEs do not find each other.
     pub fn init() -> Result<World> {
         start::init()
     }
@@ -97,7 +104,8 @@ impl World {
         Team::new(&self.core, self.core.shared.clone())
     }
 
-    /// Completes this PE's puts everywhere, then blocks until all PEs have done so: afterwards all of them see all that was put before. Collective.
+    /// Completes this PE's puts everywhere, then blocks until all PEs have done so: afterwards all of them see all that
+    /// was put before. Collective.
     ///
     /// # Errors
     /// [`Mismatch`](ErrorKind::Mismatch) if a PE is in another collective call; [`PeerLost`](ErrorKind::PeerLost),
@@ -108,7 +116,8 @@ impl World {
         self.agree(Call::Barrier, 0)
     }
 
-    /// Blocks until all PEs have called it. Collective. Says nothing about puts: for that, see [`barrier_all`](Self::barrier_all).
+    /// Blocks until all PEs have called it. Collective. Says nothing about puts: for that, see
+    /// [`barrier_all`](Self::barrier_all).
     ///
     /// # Errors
     /// As [`barrier_all`](Self::barrier_all).
@@ -117,12 +126,14 @@ impl World {
         self.agree(Call::Sync, 0)
     }
 
-    /// Allocates `len` elements in the symmetric heap, with arbitrary contents, aligned for `T` and to a cache line. Collective, with the same size on
-    /// all PEs; on return all PEs have it. No elements are an empty object that takes no room.
+    /// Allocates `len` elements in the symmetric heap, with arbitrary contents, aligned for `T` and to a cache line.
+    /// Collective, with the same size on all PEs; on return all PEs have it. No elements are an empty object that takes
+    /// no room.
     ///
     /// # Errors
     /// On all PEs alike, with nothing allocated: [`HeapFull`](ErrorKind::HeapFull), [`Overflow`](ErrorKind::Overflow),
-    /// [`Mismatch`](ErrorKind::Mismatch) if the sizes differ. [`PeerLost`](ErrorKind::PeerLost), [`Timeout`](ErrorKind::Timeout).
+    /// [`Mismatch`](ErrorKind::Mismatch) if the sizes differ. [`PeerLost`](ErrorKind::PeerLost),
+    /// [`Timeout`](ErrorKind::Timeout).
     pub fn alloc<T: Elem>(&self, len: usize) -> Result<SymBox<'_, T>> {
         self.allocate(Call::Alloc, align_of::<T>(), len)
     }
@@ -146,8 +157,9 @@ impl World {
         self.allocate(Call::Alloc, align, len)
     }
 
-    /// Changes the number of elements of `block`, which moves if there is no room where it is; the elements that it had keep their values, on every PE. A
-    /// block that moves loses any alignment beyond a cache line. Collective, with the same block and size on all PEs.
+    /// Changes the number of elements of `block`, which moves if there is no room where it is; the elements that it had
+    /// keep their values, on every PE. A block that moves loses any alignment beyond a cache line. Collective, with the
+    /// same block and size on all PEs.
     ///
     /// # Errors
     /// As [`alloc`](Self::alloc); the block is then as it was. [`OtherWorld`](ErrorKind::OtherWorld).
@@ -174,11 +186,13 @@ impl World {
         self.agree(Call::Realloc, 0)
     }
 
-    /// Gives an allocation back. Collective, with the same block on all PEs; all puts into it that were started before are complete first.
+    /// Gives an allocation back. Collective, with the same block on all PEs; all puts into it that were started before
+    /// are complete first.
     ///
     /// # Errors
-    /// [`Mismatch`](ErrorKind::Mismatch) if the blocks differ, [`OtherWorld`](ErrorKind::OtherWorld): nothing is freed, and the memory stays taken until the
-    /// world ends. [`PeerLost`](ErrorKind::PeerLost), [`Timeout`](ErrorKind::Timeout).
+    /// [`Mismatch`](ErrorKind::Mismatch) if the blocks differ, [`OtherWorld`](ErrorKind::OtherWorld): nothing is freed,
+    /// and the memory stays taken until the world ends. [`PeerLost`](ErrorKind::PeerLost),
+    /// [`Timeout`](ErrorKind::Timeout).
     pub fn free<T: Elem>(&self, block: SymBox<'_, T>) -> Result<()> {
         self.core.link.quiet()?;
         self.agree(Call::Free, self.identity(&block))?;
@@ -190,11 +204,12 @@ impl World {
         Ok(())
     }
 
-    /// The object of `len` elements at `offset` of the symmetric heap: for offsets that came from [`SymSlice::offset`], by whatever way. Not collective.
+    /// The object of `len` elements at `offset` of the symmetric heap: for offsets that came from [`SymSlice::offset`],
+    /// by whatever way. Not collective.
     ///
     /// # Errors
-    /// [`NotAllocated`](ErrorKind::NotAllocated) if no live allocation holds all of it, [`Misaligned`](ErrorKind::Misaligned),
-    /// [`Overflow`](ErrorKind::Overflow).
+    /// [`NotAllocated`](ErrorKind::NotAllocated) if no live allocation holds all of it,
+    /// [`Misaligned`](ErrorKind::Misaligned), [`Overflow`](ErrorKind::Overflow).
     pub fn object_at<T: Elem>(&self, offset: usize, len: usize) -> Result<SymSlice<'_, T>> {
         let bytes = len.checked_mul(size_of::<T>()).ok_or(ErrorKind::Overflow { count: len, size: size_of::<T>() })?;
         self.core.heap().check_live(offset, bytes)?;
@@ -204,15 +219,18 @@ impl World {
         Ok(SymSlice::new(self.core.heap(), offset, len))
     }
 
-    /// A queue of up to `capacity` values from PE `sender` to PE `receiver` (which may be the same). Collective, with the same arguments on all PEs.
+    /// A queue of up to `capacity` values from PE `sender` to PE `receiver` (which may be the same). Collective, with
+    /// the same arguments on all PEs.
     ///
     /// # Errors
-    /// [`NoSuchPe`](ErrorKind::NoSuchPe), [`Length`](ErrorKind::Length) for a capacity of 0; else as [`alloc`](Self::alloc).
+    /// [`NoSuchPe`](ErrorKind::NoSuchPe), [`Length`](ErrorKind::Length) for a capacity of 0; else as
+    /// [`alloc`](Self::alloc).
     pub fn channel<T: Elem>(&self, sender: usize, receiver: usize, capacity: usize) -> Result<Channel<'_, T>> {
         let n_pes = self.n_pes();
-        // Exact for every PE that exists; the capacity is compared as the size of the allocation.
+        // Exact for every PE that exists; the capacity is compared as the size of the allocation, where there is one.
         let end = |pe: usize| pe.min(n_pes) as u64;
-        self.agree(Call::Channel, end(sender) << 25 | end(receiver))?;
+        let without_room = if capacity == 0 { NO_ROOM } else { 0 };
+        self.agree(Call::Channel, without_room | end(sender) << 25 | end(receiver))?;
         if let Some(&pe) = [sender, receiver].iter().find(|pe| **pe >= n_pes) {
             return Err(ErrorKind::NoSuchPe { pe, n_pes }.into());
         }
@@ -252,10 +270,15 @@ impl World {
         &self.core.config
     }
 
-    /// Tells all PEs that this one gives up: their waits, present and to come, return [`PeerLost`](ErrorKind::PeerLost). Not collective; for a
-    /// program that meets an error which the others do not know of. [`run`] and [`local()`] do it by themselves.
+    /// Tells all PEs that this one gives up: their waits, present and to come, return
+    /// [`PeerLost`](ErrorKind::PeerLost). Not collective; for a program that meets an error which the others do not
+    /// know of. [`run`] and [`local()`] do it by themselves.
     pub fn abandon(&self) {
-        self.core.link.abort_all(Loss { pe: self.me(), how: How::Failed });
+        self.give_up(How::Failed);
+    }
+
+    fn give_up(&self, how: How) {
+        self.core.link.abort_all(Loss { pe: self.me(), how });
     }
 
     /// The PE that failed first, if any has.
@@ -268,7 +291,8 @@ impl World {
         self.core.world.agree(&self.core.link, call, argument)
     }
 
-    /// A block as a print holds it: equal for equal blocks only. What takes no room has the offset of whatever lies at the heap's start, and is not that.
+    /// A block as a print holds it: equal for equal blocks only. What takes no room has the offset of whatever lies at
+    /// the heap's start, and is not that.
     fn identity<T: Elem>(&self, block: &SymBox<'_, T>) -> u64 {
         match block.offset_in(self.core.heap()) {
             None => FOREIGN,
@@ -280,17 +304,18 @@ impl World {
     fn allocate<T: Elem>(&self, call: Call, align: usize, len: usize) -> Result<SymBox<'_, T>> {
         let size = len.checked_mul(size_of::<T>());
         let possible = align.is_power_of_two() && align <= MAX_ALIGN;
-        let align_code = if possible { u64::from(align.trailing_zeros()) } else { 63 };
+        // Those that the heap gives to everything are all alike.
+        let effective = align.max(align_of::<T>()).max(GRAIN);
+        let align_code = if possible { u64::from(effective.trailing_zeros()) } else { 63 };
         // Wrong arguments take part, too: the other PEs must learn of them.
         self.agree(call, align_code << 50 | clamp(size))?;
         if !possible {
             return Err(ErrorKind::BadAlignment { align, max: MAX_ALIGN }.into());
         }
-        let align = align.max(align_of::<T>());
         let bytes = size.ok_or(ErrorKind::Overflow { count: len, size: size_of::<T>() })?;
         let mut arena = self.core.heap().arena();
-        let offset = arena.alloc(bytes, align).ok_or_else(|| full(&arena, bytes, align))?;
-        tracing::debug!(bytes, align, offset, "allocated");
+        let offset = arena.alloc(bytes, effective).ok_or_else(|| full(&arena, bytes, effective))?;
+        tracing::debug!(bytes, align = effective, offset, "allocated");
         Ok(SymBox::new(SymSlice::new(self.core.heap(), offset, len)))
     }
 }
@@ -305,8 +330,9 @@ fn full(arena: &crate::heap::Arena, need: usize, align: usize) -> ErrorKind {
     ErrorKind::HeapFull { need, align, free, largest, heap }
 }
 
-/// Runs `f` as one PE of the job that `shmemrun` started this process for ([`World::init`]), and ends the world afterwards. If `f` fails, the other PEs
-/// learn it at once: their waits return [`PeerLost`](ErrorKind::PeerLost). An error of the program's own goes out by [`Error::other`].
+/// Runs `f` as one PE of the job that `shmemrun` started this process for ([`World::init`]), and ends the world
+/// afterwards. If `f` fails, the other PEs learn it at once: their waits return [`PeerLost`](ErrorKind::PeerLost). An
+/// error of the program's own goes out by [`Error::other`].
 ///
 /// # Errors
 /// Those of [`World::init`] and of `f`.
@@ -322,10 +348,10 @@ pub fn run<R>(f: impl FnOnce(&World) -> Result<R>) -> Result<R> {
 impl Drop for World {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.core.link.abort_all(Loss { pe: self.me(), how: How::Panicked });
+            self.give_up(How::Panicked);
         } else if self.core.world.is_out_of_step() {
             // The end is a collective call, too, and would meet another call of the others, for ever.
-            self.core.link.abort_all(Loss { pe: self.me(), how: How::TimedOut });
+            self.give_up(How::TimedOut);
         }
         let leave = || self.core.link.quiet().and_then(|()| self.agree(Call::Finalize, 0));
         while self.lost().is_none() {
@@ -335,10 +361,9 @@ impl Drop for World {
                 Ok(()) | Err(_) => break,
             }
         }
-        // The launcher names the PE that ends first: let it be the one that failed, not one that heard of it.
         let launched = self.core.config.rendezvous.is_some();
         if launched && self.lost().is_some_and(|pe| pe != self.me()) {
-            std::thread::sleep(HEAD_START);
+            let_the_first_end();
         }
     }
 }

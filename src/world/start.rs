@@ -1,4 +1,5 @@
-//! From settings and a bootstrap to a started world: one straight function, the same for threads, `shmemrun` and embedding programs.
+//! From settings and a bootstrap to a started world: one straight function, the same for threads, `shmemrun` and
+//! embedding programs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,15 +12,16 @@ use crate::group::{Group, Slots};
 use crate::heap::{Arena, Heap, Segment};
 use crate::transport::link::{Link, Patience};
 use crate::transport::loopback::STREAM_FROM;
-use crate::world::World;
 use crate::world::plan::{Joined, Plan};
+use crate::world::{World, let_the_first_end};
 
 /// Teams that all PEs have from the start, by their slots.
 const WORLD_SLOT: usize = 0;
 const SHARED_SLOT: usize = 1;
 
-/// Starts the world of PE `boot.me()`. Collective over the job: three exchanges, *joined* (what everyone brings), *mapped* (the heaps' descriptors) and
-/// *connected* (all are ready). A PE that fails drops its bootstrap, and the others' next exchange fails and names it.
+/// Starts the world of PE `boot.me()`. Collective over the job: three exchanges, *joined* (what everyone brings),
+/// *mapped* (the heaps' descriptors) and *connected* (all are ready). A PE that fails drops its bootstrap, and the
+/// others' next exchange fails and names it.
 pub(super) fn start(mut config: Config, mut boot: Box<dyn Bootstrap + Send + Sync>) -> Result<World> {
     let (me, n_pes) = (boot.me(), boot.n_pes());
     let mine = postcard::to_stdvec(&Joined::gather(&config)).map_err(garbled)?;
@@ -59,12 +61,22 @@ pub(super) fn start(mut config: Config, mut boot: Box<dyn Bootstrap + Send + Syn
 /// [`World::init`].
 pub(super) fn init() -> Result<World> {
     let config = Config::from_env()?;
+    if config.debug {
+        // A program that shows the library's events in its own way goes on doing so.
+        let events = tracing_subscriber::fmt().with_max_level(tracing::Level::DEBUG).without_time();
+        let _ = events.with_writer(std::io::stderr).with_ansi(false).try_init();
+    }
     let world = match (&config.rendezvous, config.pe, config.n_pes) {
         (Some(address), Some(pe), Some(n_pes)) => {
             check(pe, n_pes)?;
             let key = config.job_key.as_deref().unwrap_or_default();
-            let boot = Rendezvous::join(address, key, pe, n_pes, config.init_timeout)?;
-            start(config, Box::new(boot))?
+            let world = Rendezvous::join(address, key, pe, n_pes, config.init_timeout)
+                .and_then(|boot| start(config.clone(), Box::new(boot)));
+            world.inspect_err(|error| {
+                if matches!(error.kind(), ErrorKind::PeerLost { .. }) {
+                    let_the_first_end();
+                }
+            })?
         }
         (None, None, None) => start(config, alone())?,
         (_, pe, n_pes) => {

@@ -1,7 +1,9 @@
-//! What the integration tests share: jobs of threads with settings of their own, and jobs of real processes without a launcher.
+//! What the integration tests share: jobs of threads with settings of their own, and jobs of real processes without a
+//! launcher.
 //!
-//! A scenario is a function of a [`World`]. [`everywhere`] runs it at every PE count of [`COUNTS`] as threads, then as threads whose puts a testing
-//! network delays and reorders; [`processes`] runs it as processes, by starting the test binary itself again for every PE.
+//! A scenario is a function of a [`World`]. [`everywhere`] runs it at every PE count of [`COUNTS`] as threads, then as
+//! threads whose puts a testing network delays and reorders; [`processes`] runs it as processes, by starting the test
+//! binary itself again for every PE.
 #![allow(dead_code, unreachable_pub, reason = "every test file is a crate of its own and uses a part of this")]
 
 use std::io::Read;
@@ -56,7 +58,8 @@ pub fn scaled(world: &World, rounds: usize) -> usize {
     }
 }
 
-/// Runs `n` PEs as threads, each with a world that `configure` set up, and returns what each has to say: its world's error, or `f`'s answer.
+/// Runs `n` PEs as threads, each with a world that `configure` set up, and returns what each has to say: its world's
+/// error, or `f`'s answer.
 pub fn job<R: Send>(
     n: usize,
     configure: impl Fn(Builder) -> Builder + Sync,
@@ -121,7 +124,8 @@ pub struct Ended {
     pub output: String,
 }
 
-/// Runs a scenario as processes, `n` of them for each of `counts`; all must succeed. `test` is the name of the calling test.
+/// Runs a scenario as processes, `n` of them for each of `counts`; all must succeed. `test` is the name of the calling
+/// test.
 pub fn processes(test: &str, counts: &[usize], scenario: impl Fn(&World) -> Result<()>) {
     if is_child(test) {
         return child(|builder| builder, scenario);
@@ -151,7 +155,8 @@ pub fn child_builder() -> Builder {
         .key(told("SHMEM_JOB_KEY"))
 }
 
-/// Starts this binary again for each of `n` PEs to run `test` there, and waits for all; whoever takes too long fails the test.
+/// Starts this binary again for each of `n` PEs to run `test` there, and waits for all; whoever takes too long fails
+/// the test.
 pub fn spawn(test: &str, n: usize, adapt: impl Fn(usize, &mut Command) -> &mut Command) -> Vec<Ended> {
     let address = address();
     let start = |pe: usize| {

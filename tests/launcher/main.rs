@@ -1,7 +1,8 @@
 //! `shmemrun` as its users meet it: real processes, real signals, and afterwards nothing left of them.
 //!
-//! The programs launched are shell scripts, and this test binary itself where a PE has to join the job. "Left" is decided by
-//! process numbers that the scripts print and by the launcher's own list of children, never by searching for names.
+//! The programs launched are shell scripts, and this test binary itself where a PE has to join the job. "Left" is
+//! decided by process numbers that the scripts print and by the launcher's own list of children, never by searching for
+//! names.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -23,7 +23,6 @@ pub fn plan(problem: &Problem, me: usize) -> Plan {
         keep(&mut w, problem);
     } else if me > 0 {
         w.signal(0);
-        let parts = if gathers { [0..me * len, (me + 1) * len..n * len] } else { [0..len, len..len] };
         if gathers && !problem.in_place {
             w.copy(src(me, 0..len), dst(me, block(me, len)));
         }

@@ -12,8 +12,8 @@ use super::say;
 /// A build that takes longer is announced.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Builds example `name` with cargo and returns the path of its binary. Blocks while cargo runs, whose messages are shown
-/// only if it fails.
+/// Builds example `name` with cargo and returns the path of its binary. Blocks while cargo runs, whose messages are
+/// shown only if it fails.
 ///
 /// # Errors
 /// A text with what cargo said.

@@ -1,8 +1,9 @@
 //! The processes of a job, from their start until none is left.
 //!
 //! A PE is not reaped before the job is over: until then its number, which is also that of its process group, cannot be
-//! given to a stranger, so signals to the group are safe. As a child subreaper the launcher inherits whatever the PEs leave
-//! behind, whichever session or group it has moved to; once the groups are killed, all that remains are its own children.
+//! given to a stranger, so signals to the group are safe. As a child subreaper the launcher inherits whatever the PEs
+//! leave behind, whichever session or group it has moved to; once the groups are killed, all that remains are its own
+//! children.
 
 use std::collections::HashSet;
 use std::fmt;

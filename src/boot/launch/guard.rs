@@ -1,9 +1,10 @@
 //! The process that ends a job whose launcher was killed.
 //!
-//! It is the launcher's own program under another name, in a process group of its own, so that killing the launcher's group
-//! misses it. A pipe tells it the PEs; when the pipe ends and the guard still lives, the launcher is gone. Then it kills the
-//! PEs' process groups and all their descendants; only a process that has left its group *and* lost its parent before is out of its
-//! sight. A launcher that ends in order kills its guard last. The guard holds no stream of the job.
+//! It is the launcher's own program under another name, in a process group of its own, so that killing the launcher's
+//! group misses it. A pipe tells it the PEs; when the pipe ends and the guard still lives, the launcher is gone. Then
+//! it kills the PEs' process groups and all their descendants; only a process that has left its group *and* lost its
+//! parent before is out of its sight. A launcher that ends in order kills its guard last. The guard holds no stream of
+//! the job.
 
 use std::io::{BufRead, PipeWriter, Write};
 use std::os::fd::OwnedFd;
@@ -69,8 +70,8 @@ pub fn run() {
     }
 }
 
-/// The children of a process, theirs, and so on, whatever session or group they have moved to. Each is held by a descriptor, so that its number
-/// cannot become a stranger's.
+/// The children of a process, theirs, and so on, whatever session or group they have moved to. Each is held by a
+/// descriptor, so that its number cannot become a stranger's.
 fn descendants(pid: Pid) -> Vec<OwnedFd> {
     let mut found = Vec::new();
     let mut parents = vec![pid];

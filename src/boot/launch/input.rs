@@ -1,10 +1,10 @@
 //! What the PEs read.
 //!
-//! A file or pipe is simply given to the PE that is to read it: any length, no copies, and what the PE does not read stays
-//! for whoever comes next, as in a shell's `while read` loop. Two cases need a pump, a thread that copies:
+//! A file or pipe is simply given to the PE that is to read it: any length, no copies, and what the PE does not read
+//! stays for whoever comes next, as in a shell's `while read` loop. Two cases need a pump, a thread that copies:
 //!
-//! - a terminal, since the PEs are no foreground group and would be stopped when they read it. The pump fetches a line when
-//!   the PE has read all before it, so at most one line is taken that the PE never reads;
+//! - a terminal, since the PEs are no foreground group and would be stopped when they read it. The pump fetches a line
+//!   when the PE has read all before it, so at most one line is taken that the PE never reads;
 //! - copies for all PEs. The slowest one sets the pace; one that has closed its input no longer counts.
 //!
 //! In the background of a shell the pump leaves the terminal alone until the job comes to the foreground.

@@ -88,9 +88,9 @@ pub enum Stdin {
 }
 
 /// Runs the job and returns the launcher's exit status: 0 if all PEs returned 0, else that of the PE which failed first
-/// (128 + signal for a PE that was killed), 124 after the time limit, 126 or 127 if the program cannot be run or found, 128 +
-/// signal if the launcher was told to end, 1 for errors of the launcher. Whatever is not 0 is explained in one line on
-/// stderr, except a signal to the launcher and a reader of the output that went away.
+/// (128 + signal for a PE that was killed), 124 after the time limit, 126 or 127 if the program cannot be run or found,
+/// 128 + signal if the launcher was told to end, 1 for errors of the launcher. Whatever is not 0 is explained in one
+/// line on stderr, except a signal to the launcher and a reader of the output that went away.
 ///
 /// Blocks until no process of the job is left.
 pub fn run(job: &Job) -> u8 {
@@ -286,8 +286,8 @@ fn open_rendezvous() -> Result<(String, Listener)> {
     Ok((format!("unix:@{name}"), Listener::Unix(listener)))
 }
 
-/// The signals that the launcher acts upon. SIGHUP stays ignored under `nohup`; SIGINT is heard even where a shell started
-/// the launcher in the background with SIGINT ignored, since a script that sends it means it.
+/// The signals that the launcher acts upon. SIGHUP stays ignored under `nohup`; SIGINT is heard even where a shell
+/// started the launcher in the background with SIGINT ignored, since a script that sends it means it.
 fn listen_to_signals() -> Result<UnboundedReceiver<Signal>> {
     let mut heard =
         vec![Signal::INT, Signal::TERM, Signal::QUIT, Signal::TSTP, Signal::CONT, Signal::USR1, Signal::USR2];

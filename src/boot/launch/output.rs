@@ -1,9 +1,9 @@
 //! What the PEs write: whole lines, each in one piece, in the order in which they came.
 //!
-//! A task for each stream holds an unfinished line back; one thread writes, so that a slow reader of the output holds the
-//! PEs that write, and nothing else. An unfinished line is passed on early only where somebody may have to answer it and no
-//! other line can be torn by it, see [`Prompts`]; at its end; or once it is too long to hold. If another PE writes next, it
-//! begins on a line of its own.
+//! A task for each stream holds an unfinished line back; one thread writes, so that a slow reader of the output holds
+//! the PEs that write, and nothing else. An unfinished line is passed on early only where somebody may have to answer
+//! it and no other line can be torn by it, see [`Prompts`]; at its end; or once it is too long to hold. If another PE
+//! writes next, it begins on a line of its own.
 
 use std::io::{ErrorKind as Io, IsTerminal, PipeReader};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -54,8 +54,8 @@ pub(super) struct Output {
     written: oneshot::Receiver<()>,
 }
 
-/// Which unfinished lines may be passed on early: without tags, those of the only PE, or those that the PE which gets the
-/// terminal's input writes to a terminal, while no other line is unfinished.
+/// Which unfinished lines may be passed on early: without tags, those of the only PE, or those that the PE which gets
+/// the terminal's input writes to a terminal, while no other line is unfinished.
 #[derive(Clone)]
 struct Prompts {
     from: Option<usize>,

@@ -1,7 +1,7 @@
 //! One PE's command: its environment, its streams, its core.
 //!
-//! Each PE leads a process group, so that whatever it starts ends with it. Nothing here runs between fork and exec, so the
-//! standard library can use its fastest way to spawn.
+//! Each PE leads a process group, so that whatever it starts ends with it. Nothing here runs between fork and exec, so
+//! the standard library can use its fastest way to spawn.
 
 use std::ffi::OsStr;
 use std::io::{ErrorKind as Io, PipeReader};
@@ -122,8 +122,8 @@ fn explain(program: &OsStr, pe: usize, e: &std::io::Error) -> (String, u8) {
     }
 }
 
-/// Raises the soft limit of open files where the job needs it: the launcher holds up to six for each PE. The PEs inherit
-/// it, and need one for each PE themselves.
+/// Raises the soft limit of open files where the job needs it: the launcher holds up to six for each PE. The PEs
+/// inherit it, and need one for each PE themselves.
 pub(super) fn make_room_for_descriptors(n_pes: usize) {
     let needed = n_pes as u64 * 6 + 64;
     let limit = getrlimit(Resource::Nofile);
