@@ -10,7 +10,7 @@ use std::time::Instant;
 use shmem::{Kernel, Shared, SymSlice, World};
 
 const ROUNDS: usize = 41;
-const SIZES: [usize; 8] = [128, 256, 1 << 10, 4 << 10, 64 << 10, 1 << 20, 4 << 20, 16 << 20];
+const SIZES: [usize; 7] = [128, 1 << 10, 4 << 10, 64 << 10, 1 << 20, 4 << 20, 16 << 20];
 
 struct Sum;
 
@@ -41,6 +41,7 @@ fn main() -> shmem::Result<()> {
     .map(drop)
 }
 
+/// Measures every size and case, and returns the table.
 fn measure(world: &World) -> shmem::Result<String> {
     let ctx = world.ctx::<Shared>();
     let mut table = format!(
@@ -48,25 +49,46 @@ fn measure(world: &World) -> shmem::Result<String> {
         "bytes", "case", "fold", "loop", "stream", "memcpy"
     );
     let most = SIZES[SIZES.len() - 1] / 4;
-    let (source, target) = (world.alloc_zeroed::<f32>(most)?, world.alloc_zeroed::<f32>(most)?);
+    let [source, other, target] = [world.alloc_zeroed(most)?, world.alloc_zeroed(most)?, world.alloc_zeroed(most)?];
     for bytes in SIZES {
-        for (case, both, in_place) in
-            [("one", false, false), ("in place", false, true), ("both", true, false), ("both, ip", true, true)]
-        {
+        for (case, both, in_place, four) in [
+            ("one", false, false, false),
+            ("in place", false, true, false),
+            ("both", true, false, false),
+            ("both, ip", true, true, false),
+            ("four", false, false, true),
+        ] {
             let (parts, part) = if both { (2, world.me()) } else { (1, 0) };
             let len = bytes / 4 / parts;
             let range = part * len..(part + 1) * len;
             let from = source.sym().slice(range.clone())?;
-            let into = if in_place { from } else { target.sym().slice(range)? };
+            let into = if in_place { from } else { target.sym().slice(range.clone())? };
             let at = |object: SymSlice<'_, f32>, pe| ctx.ptr(object, pe).map(|at| at.expect("mapped"));
+            let also = other.sym().slice(range.clone())?;
+            let (e, f) = (at(also, 0)?, at(also, 1)?);
             let (a, b, c, d) = (at(from, 0)?, at(from, 1)?, at(into, 0)?, at(into, 1)?);
             let times = ((8 << 20) / bytes).clamp(1, 2000);
             let works: [&dyn Fn(); 4] = [
-                &|| ctx.fold(&[(from, 0), (from, 1)], &[(into, 0), (into, 1)], &Sum).expect("fold"),
+                &|| {
+                    let sources = [(from, 0), (from, 1), (also, 0), (also, 1)];
+                    ctx.fold(&sources[..if four { 4 } else { 2 }], &[(into, 0), (into, 1)], &Sum).expect("fold");
+                },
                 // SAFETY: the regions hold `len` elements and are the same or apart.
-                &|| unsafe { by_hand::<false>(a, b, c, d, len) },
+                &|| unsafe {
+                    if four {
+                        by_hand::<false, 4>([a, b, e, f], c, d, len)
+                    } else {
+                        by_hand::<false, 2>([a, b], c, d, len)
+                    }
+                },
                 // SAFETY: as above.
-                &|| unsafe { by_hand::<true>(a, b, c, d, len) },
+                &|| unsafe {
+                    if four {
+                        by_hand::<true, 4>([a, b, e, f], c, d, len)
+                    } else {
+                        by_hand::<true, 2>([a, b], c, d, len)
+                    }
+                },
                 // SAFETY: as above.
                 &|| unsafe {
                     c.copy_from(a, len);
@@ -103,6 +125,7 @@ fn measure(world: &World) -> shmem::Result<String> {
         }
     }
     world.free(source)?;
+    world.free(other)?;
     world.free(target)?;
     Ok(table)
 }
@@ -114,16 +137,16 @@ fn median(mut values: Vec<f64>) -> f64 {
 
 /// # Safety
 /// All point to `len` elements, a multiple of 16, aligned to a cache line; targets are sources or overlap none.
-unsafe fn by_hand<const STREAM: bool>(a: *const f32, b: *const f32, c: *mut f32, d: *mut f32, len: usize) {
+unsafe fn by_hand<const STREAM: bool, const N: usize>(from: [*mut f32; N], c: *mut f32, d: *mut f32, len: usize) {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx512f") {
         // SAFETY: the processor has the instructions; the caller vouches for the rest.
-        return unsafe { by_hand_avx512::<STREAM>(a, b, c, d, len) };
+        return unsafe { by_hand_avx512::<STREAM, N>(from, c, d, len) };
     }
     for i in 0..len {
         // SAFETY: the caller vouches for `len` elements.
         unsafe {
-            let sum = *a.add(i) + *b.add(i);
+            let sum = from.iter().map(|source| *source.add(i)).sum();
             *c.add(i) = sum;
             *d.add(i) = sum;
         }
@@ -134,12 +157,20 @@ unsafe fn by_hand<const STREAM: bool>(a: *const f32, b: *const f32, c: *mut f32,
 /// As [`by_hand`], on a processor with AVX-512.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
-unsafe fn by_hand_avx512<const STREAM: bool>(a: *const f32, b: *const f32, c: *mut f32, d: *mut f32, len: usize) {
+unsafe fn by_hand_avx512<const STREAM: bool, const N: usize>(
+    from: [*mut f32; N],
+    c: *mut f32,
+    d: *mut f32,
+    len: usize,
+) {
     use std::arch::x86_64::{_mm_sfence, _mm512_add_ps, _mm512_load_ps, _mm512_store_ps, _mm512_stream_ps};
     for i in (0..len).step_by(16) {
         // SAFETY: the caller vouches for length and alignment.
         unsafe {
-            let sum = _mm512_add_ps(_mm512_load_ps(a.add(i)), _mm512_load_ps(b.add(i)));
+            let mut sum = _mm512_load_ps(from[0].add(i));
+            for source in &from[1..] {
+                sum = _mm512_add_ps(sum, _mm512_load_ps(source.add(i)));
+            }
             if STREAM {
                 _mm512_stream_ps(c.add(i), sum);
                 _mm512_stream_ps(d.add(i), sum);

@@ -69,11 +69,10 @@ pub trait Kernel<S: Elem, D: Elem = S>: Sync {
 
 /// Bytes of a part that is fetched from another host or sent there at a time.
 const PART: usize = 256 << 10;
-/// Bytes of a chunk that is held in registers, and of a smaller one for what remains.
+/// Bytes of a chunk that is held in registers.
 const CHUNK: usize = 256;
-const SMALL_CHUNK: usize = 32;
 /// Bytes of partial results that are held in the first-level cache, where there are many sources.
-const PARTIAL: usize = 1 << 10;
+const PARTIAL: usize = 4 << 10;
 /// Bytes of a cache line.
 const LINE: usize = 64;
 /// Regions whose addresses have room on the stack.
@@ -298,40 +297,35 @@ unsafe fn fold_mapped<S: Elem, D: Elem, K: Kernel<S, D>>(
 ) {
     // SAFETY: the caller vouches for `len` elements, and nobody below asks for another.
     let of = |source: *mut S, i: usize| kernel.widen(unsafe { source.add(i).read() });
-    let two = |left, right| kernel.combine(left, right);
     // SAFETY: the caller vouches for all of it.
     unsafe {
         match *sources {
             [] => {}
             [a] => each(targets, 0..len, stream, |i| kernel.narrow(of(a, i))),
-            [a, b] => each(targets, 0..len, stream, |i| kernel.narrow(two(of(a, i), of(b, i)))),
-            [a, b, c] => each(targets, 0..len, stream, |i| kernel.narrow(two(two(of(a, i), of(b, i)), of(c, i)))),
-            [a, b, c, d] => {
-                each(targets, 0..len, stream, |i| kernel.narrow(two(two(two(of(a, i), of(b, i)), of(c, i)), of(d, i))));
-            }
-            [first, ref rest @ ..] => match Block::<PARTIAL>::new().elements::<K::Acc>() {
-                Some(block) => {
-                    for start in (0..len).step_by(block.len()) {
-                        let lanes = block.len().min(len - start);
-                        let block = &mut block[..lanes];
-                        for (lane, acc) in block.iter_mut().enumerate() {
-                            acc.write(of(first, start + lane));
-                        }
-                        for &source in rest {
-                            for (lane, acc) in block.iter_mut().enumerate() {
-                                // Every lane was written above.
-                                acc.write(two(acc.assume_init(), of(source, start + lane)));
-                            }
-                        }
-                        let acc = |i: usize| block[i - start].assume_init();
-                        each(targets, start..start + lanes, stream, |i| kernel.narrow(acc(i)));
+            [a, b] => each(targets, 0..len, stream, |i| kernel.narrow(kernel.combine(of(a, i), of(b, i)))),
+            [a, b, c] => each(targets, 0..len, stream, |i| {
+                kernel.narrow(kernel.combine(kernel.combine(of(a, i), of(b, i)), of(c, i)))
+            }),
+            [a, b, c, ref middle @ .., last] => {
+                let mut block = Block::<K::Acc, PARTIAL>::new();
+                for start in (0..len).step_by(Block::<K::Acc, PARTIAL>::LANES) {
+                    let lanes = Block::<K::Acc, PARTIAL>::LANES.min(len - start);
+                    let block = &mut block.lanes()[..lanes];
+                    for (lane, acc) in block.iter_mut().enumerate() {
+                        let i = start + lane;
+                        acc.write(kernel.combine(kernel.combine(of(a, i), of(b, i)), of(c, i)));
                     }
+                    for &source in middle {
+                        for (lane, acc) in block.iter_mut().enumerate() {
+                            // Every lane was written above.
+                            acc.write(kernel.combine(acc.assume_init(), of(source, start + lane)));
+                        }
+                    }
+                    let block = block.as_ptr();
+                    let acc = |i: usize| block.add(i - start).read().assume_init();
+                    each(targets, start..start + lanes, stream, |i| kernel.narrow(kernel.combine(acc(i), of(last, i))));
                 }
-                None => {
-                    let all = |i| rest.iter().fold(of(first, i), |acc, &source| two(acc, of(source, i)));
-                    each(targets, 0..len, stream, |i| kernel.narrow(all(i)));
-                }
-            },
+            }
         }
     }
     if stream {
@@ -339,75 +333,55 @@ unsafe fn fold_mapped<S: Elem, D: Elem, K: Kernel<S, D>>(
     }
 }
 
-/// Writes `value(i)` to element `i` of every target, for all of a range. If it streams, a store fence must follow.
+/// Writes `value(i)` to element `i` of every target, for all of a range. The values of a chunk are all asked for before any of these is written, and
+/// are then in registers: what comes of them does not depend on whether targets are what `value` reads, so the loops vectorise. If it streams, a
+/// store fence must follow.
+///
+/// There are two loops, one for whole chunks, of a length that the compiler knows, and one for what is shorter; more of them would be compiled for every
+/// kernel, type and vector extension.
 ///
 /// # Safety
 /// Targets are valid for writes up to the range's end, aligned, and the same or apart.
 #[inline(always)]
-unsafe fn each<D: Elem>(targets: &[*mut D], mut range: Range<usize>, stream: bool, value: impl Fn(usize) -> D) {
-    // SAFETY: the caller vouches for the targets, which begin at a line where they stream.
-    unsafe {
-        // Only whole lines go past the cache: targets must come to the beginning of one together.
-        if stream && CHUNK.is_multiple_of(size_of::<D>()) {
-            let head = targets.first().map_or(0, |target| target.wrapping_add(range.start).align_offset(LINE));
-            let lines = range.start + head.min(range.len());
-            if targets.iter().all(|target| target.wrapping_add(lines).addr().is_multiple_of(LINE)) {
-                single(targets, range.start..lines, &value);
-                range.start = chunks::<_, CHUNK, true>(targets, lines..range.end, &value);
-            }
-        }
-        range.start = chunks::<_, CHUNK, false>(targets, range.clone(), &value);
-        range.start = chunks::<_, SMALL_CHUNK, false>(targets, range.clone(), &value);
-        single(targets, range, &value);
-    }
-}
-
-/// [`each`] for as much of a range as makes whole chunks of `BYTES`; returns where the rest begins. The values of a chunk are all asked for before
-/// any of these is written, and are then in registers: what comes of them does not depend on whether targets are what `value` reads, so the loop
-/// vectorises.
-///
-/// # Safety
-/// As [`each`]; to stream, the targets begin at a line and `BYTES` divides into elements.
-#[inline(always)]
-unsafe fn chunks<D: Elem, const BYTES: usize, const STREAM: bool>(
-    targets: &[*mut D],
-    range: Range<usize>,
-    value: &impl Fn(usize) -> D,
-) -> usize {
+unsafe fn each<D: Elem>(targets: &[*mut D], range: Range<usize>, stream: bool, value: impl Fn(usize) -> D) {
+    // Only whole lines go past the cache: targets must come to the beginning of one together.
+    let head = targets.first().map_or(0, |target| target.wrapping_add(range.start).align_offset(LINE));
+    let lines = range.start.saturating_add(head).min(range.end);
+    let stream = stream
+        && CHUNK.is_multiple_of(size_of::<D>())
+        && targets.iter().all(|target| target.wrapping_add(lines).addr().is_multiple_of(LINE));
     let mut start = range.start;
-    loop {
-        let mut block = Block::<BYTES>::new();
-        let Some(chunk) = block.elements::<D>().filter(|chunk| chunk.len() <= range.end - start) else { return start };
-        for (lane, element) in chunk.iter_mut().enumerate() {
-            element.write(value(start + lane));
-        }
-        let (chunk, lanes) = (chunk.as_ptr().cast::<D>(), chunk.len());
-        for target in targets {
-            // SAFETY: the chunk ends within the range, which the caller vouches for, and is private.
-            unsafe {
-                let target = target.add(start);
-                if STREAM {
-                    write_past_cache::<BYTES>(target.cast(), chunk.cast());
-                } else {
-                    target.copy_from_nonoverlapping(chunk, lanes);
+    let mut end = if stream && lines > start { lines } else { range.end };
+    while start < range.end {
+        // A block of its own for each of the loops: that of whole chunks becomes registers, which one with a varying end cannot.
+        let (mut whole, mut part) = (Block::<D, CHUNK>::new(), Block::<D, CHUNK>::new());
+        let lanes = Block::<D, CHUNK>::LANES;
+        // SAFETY: the chunk ends within the range, for which the caller vouches; the block is private.
+        unsafe {
+            if start + lanes <= end {
+                let block = whole.lanes();
+                for (lane, element) in block.iter_mut().enumerate() {
+                    element.write(value(start + lane));
                 }
+                for target in targets {
+                    let (target, block) = (target.add(start), block.as_ptr().cast::<D>());
+                    if stream {
+                        write_past_cache::<CHUNK>(target.cast(), block.cast());
+                    } else {
+                        target.copy_from_nonoverlapping(block, lanes);
+                    }
+                }
+                start += lanes;
+            } else {
+                let block = &mut part.lanes()[..end - start];
+                for (lane, element) in block.iter_mut().enumerate() {
+                    element.write(value(start + lane));
+                }
+                for target in targets {
+                    target.add(start).copy_from_nonoverlapping(block.as_ptr().cast::<D>(), block.len());
+                }
+                (start, end) = (end, range.end);
             }
-        }
-        start += lanes;
-    }
-}
-
-/// [`each`] for a range, one by one.
-///
-/// # Safety
-/// As [`each`].
-#[inline(always)]
-unsafe fn single<D: Elem>(targets: &[*mut D], range: Range<usize>, value: &impl Fn(usize) -> D) {
-    for i in range {
-        let element = value(i);
-        for target in targets {
-            // SAFETY: the element lies in the range, which the caller vouches for.
-            unsafe { target.add(i).write(element) };
         }
     }
 }
@@ -431,24 +405,35 @@ unsafe fn write_past_cache<const BYTES: usize>(target: *mut u8, source: *const u
     }
 }
 
-/// Private memory for some elements.
-#[repr(align(64))]
-struct Block<const BYTES: usize>([MaybeUninit<u8>; BYTES]);
+/// Private memory for elements of `BYTES` together, and for one at least.
+union Block<T: Copy, const BYTES: usize> {
+    _line: Line,
+    _bytes: [MaybeUninit<u8>; BYTES],
+    _one: MaybeUninit<T>,
+    none: (),
+}
 
-impl<const BYTES: usize> Block<BYTES> {
+/// What begins at a line.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Line;
+
+impl<T: Copy, const BYTES: usize> Block<T, BYTES> {
+    /// Elements of a block.
+    const LANES: usize = match BYTES.checked_div(size_of::<T>()) {
+        None => BYTES,
+        Some(0) => 1,
+        Some(lanes) => lanes,
+    };
+
     #[inline(always)]
     fn new() -> Self {
-        Block([MaybeUninit::uninit(); BYTES])
+        Block { none: () }
     }
 
-    /// As elements of type `T`: as many as have room, if any.
     #[inline(always)]
-    fn elements<T: Copy>(&mut self) -> Option<&mut [MaybeUninit<T>]> {
-        let len = BYTES.checked_div(size_of::<T>())?;
-        if len == 0 || align_of::<T>() > align_of::<Self>() {
-            return None;
-        }
-        // SAFETY: that many elements lie in the block, aligned; they may be uninitialised.
-        Some(unsafe { std::slice::from_raw_parts_mut(self.0.as_mut_ptr().cast(), len) })
+    fn lanes(&mut self) -> &mut [MaybeUninit<T>] {
+        // SAFETY: the union has room for as many elements and is aligned for them; they may be uninitialised.
+        unsafe { std::slice::from_raw_parts_mut(ptr::from_mut(self).cast(), Self::LANES) }
     }
 }
