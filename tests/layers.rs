@@ -31,7 +31,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     // The operations: put, get, atomics, signals, order.
     ("ctx", &["core", "elem", "error", "group", "heap", "sync", "transport"]),
     // Teams hand out contexts of their own.
-    ("team", &["core", "ctx", "error", "group", "sync"]),
+    ("team", &["core", "ctx", "error", "group", "heap", "sync"]),
     // Bounded queues from PE to PE.
     ("channel", &["core", "elem", "error", "heap", "sync"]),
     // Start-up, allocation, the end: brings everything together.
@@ -53,6 +53,8 @@ const UNSAFE: &[&str] = &[
     "transport/shuffle.rs",
     // Turns typed buffers into addresses.
     "ctx/rma.rs",
+    // Combines elements of several peers.
+    "ctx/fold.rs",
 ];
 
 /// A word that may stand in some files only.

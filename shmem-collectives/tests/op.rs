@@ -5,8 +5,8 @@ use half::{bf16, f16};
 use num_complex::Complex;
 use shmem::{Elem, Kernel, Shared, SymSlice, World};
 use shmem_collectives::op::{
-    Avg, By, Close, Indexed, Max, MaxIndex, Merge, Min, MinIndex, Number, Op, Open, Ordered, Reduce, Scaled, Sum, Type,
-    Unsupported, Visit, Whole, dispatch,
+    Avg, By, Indexed, Max, MaxIndex, Min, MinIndex, Number, Op, Ordered, Reduce, Scaled, Sum, Type, Unsupported, Visit,
+    Whole, dispatch,
 };
 
 /// Elements of a region: whole chunks and tails of every kind.
@@ -153,7 +153,7 @@ macro_rules! complex_models {
 
 complex_models!(f32, f64);
 
-/// Runs a reduction over contributions given as bytes, whole and in stages, and returns the results' bytes.
+/// Runs a reduction over contributions given as bytes, and returns the result's bytes.
 struct Run<'a> {
     world: &'a World,
     memory: SymSlice<'a, u64>,
@@ -168,7 +168,6 @@ impl Visit for Run<'_> {
         let words = self.memory.len() / REGIONS / 8 * 8;
         let region = |i: usize| self.memory.slice(i * words..(i + 1) * words).unwrap();
         let elements = |i| (region(i).cast::<T>().unwrap().slice(..LEN).unwrap(), 0);
-        let partials = |i| (region(i).cast::<R::Acc>().unwrap().slice(..LEN).unwrap(), 0);
         for (i, source) in self.sources.iter().enumerate() {
             region(i).cast::<u8>().unwrap().slice(..source.len()).unwrap().copy_from(source).unwrap();
         }
@@ -176,17 +175,7 @@ impl Visit for Run<'_> {
         let result = elements(REGIONS - 1);
         let bytes = || bytemuck::cast_slice(&result.0.to_vec()).to_vec();
         ctx.fold(&all, &[result], &Whole { op, n }).unwrap();
-        let mut results = vec![bytes()];
-        // One by one, as a ring does: a partial result is opened, grows, and is closed.
-        let (sum, next) = (partials(REGIONS - 2), partials(REGIONS - 3));
-        ctx.fold(&all[..1], &[sum], &Open(op)).unwrap();
-        for source in &all[1..] {
-            ctx.fold(&[*source], &[next], &Open(op)).unwrap();
-            ctx.fold(&[sum, next], &[sum], &Merge::<_, T>::new(op)).unwrap();
-        }
-        ctx.fold(&[sum], &[result], &Close { op, n }).unwrap();
-        results.push(bytes());
-        results
+        vec![bytes()]
     }
 }
 

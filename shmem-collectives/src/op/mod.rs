@@ -19,10 +19,10 @@
 //! - Sums and products of floats are taken in the order of the sources of a fold, and in no other: the vector units add different elements at once,
 //!   never the contributions to one element, and nothing is fused.
 //!
-//! # Stages
-//! A fold that has all contributions at once is [`Whole`]. A plan with several folds keeps partial results as [`Reduce::Acc`]: [`Open`] makes
-//! them of contributions, [`Merge`] combines them, [`Close`] makes the result of them. So f16 is rounded once, an average divided once, and a factor
-//! applied once to each contribution, however many steps there are.
+//! # Steps
+//! A fold that has all contributions at once is [`Whole`]: f16 is then rounded once, an average divided once, and a factor
+//! applied once to each contribution. Reductions for which that matters ([`Reduce::FINISHES`], or whose partial results
+//! are no elements) are given to algorithms that fold so; the others may be folded in any number of steps.
 //!
 //! - `number`: what each type can do;
 //! - `table`: names, and finding the typed reduction of two names.
@@ -62,96 +62,12 @@ pub struct Whole<R> {
     pub n: usize,
 }
 
-/// The kernel of a fold from contributions to a partial result.
-#[derive(Clone, Copy, Debug)]
-pub struct Open<R>(pub R);
-
-/// The kernel of a fold from partial results to a partial result of [`Reduce`] of `T`.
-#[derive(Clone, Copy, Debug)]
-pub struct Merge<R, T> {
-    op: R,
-    of: std::marker::PhantomData<fn() -> T>,
-}
-
-/// The kernel of a fold from partial results to the result.
-#[derive(Clone, Copy, Debug)]
-pub struct Close<R> {
-    /// The reduction.
-    pub op: R,
-    /// How many contributions there are in all.
-    pub n: usize,
-}
-
-impl<R, T> Merge<R, T> {
-    /// That of a reduction.
-    pub fn new(op: R) -> Self {
-        Merge { op, of: std::marker::PhantomData }
-    }
-}
-
 impl<T: Elem, R: Reduce<T>> Kernel<T> for Whole<R> {
     type Acc = R::Acc;
 
     #[inline(always)]
     fn widen(&self, element: T) -> R::Acc {
         self.op.widen(element)
-    }
-
-    #[inline(always)]
-    fn combine(&self, left: R::Acc, right: R::Acc) -> R::Acc {
-        self.op.combine(left, right)
-    }
-
-    #[inline(always)]
-    fn narrow(&self, acc: R::Acc) -> T {
-        self.op.finish(acc, self.n)
-    }
-}
-
-impl<T: Elem, R: Reduce<T>> Kernel<T, R::Acc> for Open<R> {
-    type Acc = R::Acc;
-
-    #[inline(always)]
-    fn widen(&self, element: T) -> R::Acc {
-        self.0.widen(element)
-    }
-
-    #[inline(always)]
-    fn combine(&self, left: R::Acc, right: R::Acc) -> R::Acc {
-        self.0.combine(left, right)
-    }
-
-    #[inline(always)]
-    fn narrow(&self, acc: R::Acc) -> R::Acc {
-        acc
-    }
-}
-
-impl<T: Elem, R: Reduce<T>> Kernel<R::Acc> for Merge<R, T> {
-    type Acc = R::Acc;
-
-    #[inline(always)]
-    fn widen(&self, element: R::Acc) -> R::Acc {
-        element
-    }
-
-    #[inline(always)]
-    fn combine(&self, left: R::Acc, right: R::Acc) -> R::Acc {
-        self.op.combine(left, right)
-    }
-
-    #[inline(always)]
-    fn narrow(&self, acc: R::Acc) -> R::Acc {
-        acc
-    }
-}
-
-impl<T: Elem, R: Reduce<T>> Kernel<R::Acc, T> for Close<R> {
-    type Acc = R::Acc;
-
-    #[inline(always)]
-    fn widen(&self, element: R::Acc) -> R::Acc {
-        element
     }
 
     #[inline(always)]
