@@ -14,7 +14,7 @@ use crate::heap::Segment;
 use crate::transport::{Amo, AmoOp};
 
 /// Bytes from which a copy goes past the cache by default; see `docs/performance.md` for the measurement.
-pub(crate) const STREAM_FROM: usize = 4 << 20;
+pub(crate) const STREAM_FROM: usize = 2 << 20;
 
 /// The address at which a peer's segment is mapped.
 #[derive(Clone, Copy, Debug)]
