@@ -98,7 +98,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("barrier-no-ring", DEADLOCK, Mutation::NoRing, BARRIER_ASLEEP),
     mutant("lock-relaxed-adds", RACE, Mutation::RelaxedAdds, LOCK),
     mutant("lock-relaxed-claims", RACE, Mutation::RelaxedClaims, LOCK),
-    mutant("lock-split-claims", HANG, Mutation::SplitClaims, LOCK),
+    mutant("lock-split-claims", RACE, Mutation::SplitClaims, LOCK),
     mutant("lock-keeps-go", "the words are zero", Mutation::KeepBits { mask: lock::GO }, LOCK),
     mutant("lock-keeps-next", "the words are zero", Mutation::KeepBits { mask: lock::NEXT }, LOCK),
     mutant("lock-no-ring", DEADLOCK, Mutation::NoRing, LOCK_ASLEEP),
