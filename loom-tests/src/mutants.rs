@@ -67,8 +67,6 @@ pub struct Mutant {
 
 const RACE: &str = "Causality violation";
 const DEADLOCK: &str = "deadlock";
-/// A waiter that spins for ever.
-const HANG: &str = "Model exceeded maximum number of branches";
 
 type Model = fn(Mutation) -> Explored;
 
