@@ -274,6 +274,18 @@ pub enum ErrorKind {
     /// An error of the program's own.
     #[error(transparent)]
     Other(Box<dyn std::error::Error + Send + Sync>),
+    /// PEs on different hosts, between which there is no network route.
+    #[error(
+        "PE {pe} is on another host ({host}) than PE 0 ({own}): there is no route between hosts yet, only shared memory"
+    )]
+    NoRoute {
+        /// The first PE on another host.
+        pe: usize,
+        /// The identity of its host.
+        host: String,
+        /// The identity of PE 0's host.
+        own: String,
+    },
     /// A call of the operating system failed.
     #[error("{what} failed: {source}")]
     Os {

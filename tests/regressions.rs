@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytemuck::{Pod, Zeroable};
 use shmem::boot::Rendezvous;
-use shmem::{ErrorKind, Result, World, local};
+use shmem::{ErrorKind, Result, Shared, World, local};
 
 /// An element that is aligned to more than what every block gets.
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -154,4 +154,57 @@ fn a_pe_that_ends_during_start_up_gives_the_job_its_status() {
             exit(if meeting.is_ok() { 3 } else { 5 });
         }
     }
+}
+
+#[test]
+fn a_second_thread_of_a_pe_that_waits_for_a_lock_gets_an_error_and_the_queue_stays_whole() {
+    shmem::local(3, |world| {
+        let ctx = world.ctx::<Shared>();
+        let (lock, asked) = (world.alloc_zeroed::<u64>(1)?, world.alloc_zeroed::<u64>(1)?);
+        if world.me() == 0 {
+            ctx.set_lock(lock.sym())?;
+        }
+        world.barrier_all()?;
+        if world.me() == 1 {
+            std::thread::scope(|threads| {
+                let waits = threads.spawn(|| ctx.set_lock(lock.sym()));
+                // Until the first thread stands in the queue, this one would be it.
+                while lock.sym().read(0).unwrap() == 0 {
+                    std::thread::yield_now();
+                }
+                let error = ctx.set_lock(lock.sym()).unwrap_err();
+                assert!(matches!(error.kind(), ErrorKind::Lock { pe: 1, call: "set", .. }), "{error}");
+                ctx.p(asked.sym(), 1, 0).unwrap();
+                waits.join().unwrap().unwrap();
+            });
+            ctx.clear_lock(lock.sym())?;
+        } else if world.me() == 0 {
+            ctx.wait(asked.sym(), |asked| asked == 1)?;
+            ctx.clear_lock(lock.sym())?;
+        }
+        world.barrier_all()?;
+        ctx.set_lock(lock.sym())?;
+        ctx.clear_lock(lock.sym())?;
+        world.barrier_all()?;
+        assert_eq!(lock.sym().read(0)?, 0);
+        world.free(lock)?;
+        world.free(asked)
+    })
+    .unwrap();
+}
+
+#[test]
+fn pes_on_two_hosts_are_told_that_there_is_no_route() {
+    let address = format!("unix:@shmem-two-hosts-{}", std::process::id());
+    let start = |pe: usize, host: &str| {
+        let builder = World::builder().pe(pe).n_pes(2).rendezvous(&*address).heap(1 << 20).set("SHMEM_HOST_ID", host);
+        builder.unwrap().build().map(|_| ())
+    };
+    std::thread::scope(|threads| {
+        let other = threads.spawn(|| start(1, "b"));
+        let errors = [start(0, "a").unwrap_err(), other.join().unwrap().unwrap_err()];
+        for error in errors {
+            assert!(matches!(error.kind(), ErrorKind::NoRoute { pe: 1, .. }), "{error}");
+        }
+    });
 }

@@ -102,7 +102,7 @@ fn refused(why: impl Into<String>) -> Refused {
 }
 
 fn wrong(why: impl Into<String>) -> ExitCode {
-    say(why.into());
+    say(format_args!("{}; see shmemrun --help", why.into()));
     ExitCode::from(USAGE)
 }
 
@@ -200,7 +200,10 @@ fn print_settings() -> ExitCode {
             let _ = std::io::stdout().write_all(text.as_bytes());
             ExitCode::SUCCESS
         }
-        Err(e) => wrong(e.to_string()),
+        Err(e) => {
+            say(e);
+            ExitCode::from(USAGE)
+        }
     }
 }
 

@@ -2,13 +2,13 @@
 //! compare-and-swap of whole words, which is all that a network card can do.
 //!
 //! The word's upper half is used on the lock's home PE alone: the last PE in the queue, plus one. Its lower half is
-//! each PE's own place in the queue: the next PE plus one (30 bits), `HELD`, and `GO`, which the predecessor adds when
-//! it hands the lock on. Each PE waits on its own word; the lock goes round in the order in which the PEs entered the
-//! queue.
+//! each PE's own place in the queue: the next PE plus one (29 bits); `BUSY`, claimed by the one thread of the PE that
+//! waits for the lock, holds it or gives it back; `HELD`; and `GO`, which the predecessor adds when it hands the lock on.
+//! Each PE waits on its own word; the lock goes round in the order in which the PEs entered the queue.
 //!
-//! Both halves of the home PE's word change independently, so the upper one is changed by compare-and-swap and the
-//! lower ones by additions, which leave the other half alone: each lower field is added to once by one PE and taken
-//! back by its owner.
+//! Both halves of the home PE's word change independently, so what is claimed is claimed by compare-and-swap of the
+//! whole, and the rest are additions, which leave the other fields alone: each is added to once by one PE and taken back
+//! by its owner.
 //!
 //! Knows nothing of heaps, transports or teams.
 
@@ -18,7 +18,8 @@ use crate::sync::words::{Why, Word, Words, wait};
 
 const GO: u64 = 1 << 31;
 const HELD: u64 = 1 << 30;
-const NEXT: u64 = HELD - 1;
+const BUSY: u64 = 1 << 29;
+const NEXT: u64 = BUSY - 1;
 const TAIL: u64 = 32;
 
 /// A lock as its user `me` sees it. The word at `at` is zero on every PE to begin with.
@@ -35,7 +36,7 @@ pub struct Lock {
 impl Lock {
     /// Takes the lock. Blocks until all PEs that asked before have had it.
     pub fn set<W: Words>(self, words: &W) -> Result<()> {
-        self.refuse_if_held(words, "set")?;
+        self.busy(words, "set")?;
         let previous = self.enter_queue(words)?;
         if previous != 0 {
             let previous = previous as usize - 1;
@@ -49,10 +50,11 @@ impl Lock {
 
     /// Takes the lock if it is free: true if this PE now holds it. Does not block.
     pub fn test<W: Words>(self, words: &W) -> Result<bool> {
-        self.refuse_if_held(words, "test")?;
+        self.busy(words, "test")?;
         loop {
             let word = words.load(self.tail())?;
             if word >> TAIL != 0 {
+                words.add(self.mine(), BUSY.wrapping_neg())?;
                 return Ok(false);
             }
             if words.compare_swap(self.tail(), word, word | self.ticket() << TAIL)? == word {
@@ -64,20 +66,40 @@ impl Lock {
 
     /// Gives the lock to the next in the queue. Blocks only while that PE is between entering the queue and saying so.
     pub fn clear<W: Words>(self, words: &W) -> Result<()> {
-        if words.load(self.mine())? & HELD == 0 {
-            return Err(self.misuse("clear", "this PE does not hold it"));
-        }
-        words.add(self.mine(), HELD.wrapping_neg())?;
+        self.change(words, |word| match word & HELD {
+            0 => Err(self.misuse("clear", "this PE does not hold it")),
+            _ => Ok(word - HELD),
+        })?;
         if words.load(self.mine())? & NEXT == 0 && self.leave_queue(words)? {
-            return Ok(());
+            return words.add(self.mine(), BUSY.wrapping_neg()).map(|_| ());
         }
         let word = wait(words, self.mine(), Why { call: Call::ClearLock, on: None }, |word| word & NEXT != 0)?;
         let next = word & NEXT;
         words.add(self.mine(), next.wrapping_neg())?;
+        words.add(self.mine(), BUSY.wrapping_neg())?;
         let next = next as usize - 1;
         words.add(Word { pe: next, at: self.at }, GO)?;
         words.ring(next);
         Ok(())
+    }
+
+    /// Claims this PE's place in the queue for the calling thread; an error if it is taken.
+    fn busy<W: Words>(self, words: &W, call: &'static str) -> Result<()> {
+        self.change(words, |word| match word & BUSY {
+            0 => Ok(word + BUSY),
+            _ => Err(self.misuse(call, "this PE holds it, or waits for it, already")),
+        })
+    }
+
+    /// Replaces this PE's word in one step.
+    fn change<W: Words>(self, words: &W, to: impl Fn(u64) -> Result<u64>) -> Result<()> {
+        let mut word = words.load(self.mine())?;
+        loop {
+            match words.compare_swap(self.mine(), word, to(word)?)? {
+                seen if seen == word => return Ok(()),
+                seen => word = seen,
+            }
+        }
     }
 
     /// Makes this PE the last of the queue and returns the ticket of the one before, 0 if there was none.
@@ -102,13 +124,6 @@ impl Lock {
             }
         }
         Ok(false)
-    }
-
-    fn refuse_if_held<W: Words>(self, words: &W, call: &'static str) -> Result<()> {
-        match words.load(self.mine())? & HELD {
-            0 => Ok(()),
-            _ => Err(self.misuse(call, "this PE holds it already")),
-        }
     }
 
     #[cold]

@@ -34,6 +34,8 @@ pub(crate) struct Patience {
 
 /// Polls that come before the first pause instruction: on some processors one pause takes as long as a hand-over.
 const HOT_POLLS: u32 = 200;
+/// Polls between two looks at whether the wait is in vain, however long the spinning is set to last.
+const VIGIL: u32 = 1 << 14;
 /// How long a waiter yields before it sleeps. Long enough for a round of every PE of an oversubscribed host.
 const YIELD_FOR: Duration = Duration::from_millis(1);
 /// A nap lasts an eighth of the wait so far, within these bounds. A signal's bell ends it early; but a put or an atomic
@@ -392,7 +394,7 @@ impl Words for Link {
     fn pause(&self, idle: &mut Idle, why: Why) -> Result<()> {
         let step = idle.steps;
         idle.steps = step.saturating_add(1);
-        if step >= self.patience.spin {
+        if step >= self.patience.spin || step % VIGIL == VIGIL - 1 {
             return self.rest(idle, why);
         }
         if step >= HOT_POLLS {

@@ -28,6 +28,10 @@ pub(super) fn start(mut config: Config, mut boot: Box<dyn Bootstrap + Send + Syn
     let joined = boot.allgather(&mine)?;
     let joined: Vec<Joined> =
         (joined.iter().map(|bytes| postcard::from_bytes(bytes))).collect::<postcard::Result<_>>().map_err(garbled)?;
+    if let Some(pe) = joined.iter().position(|pe| pe.host != joined[0].host) {
+        let (host, own) = (joined[pe].host.clone(), joined[0].host.clone());
+        return Err(ErrorKind::NoRoute { pe, host, own }.into());
+    }
     let plan = Plan::new(&joined, me, &config)?;
     config.heap_size = Some(plan.heap);
     config.spin = Some(plan.spin);

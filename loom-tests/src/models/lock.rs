@@ -9,7 +9,7 @@ use crate::{Explored, Mutation, Plain, Waiting, World};
 /// The bit of a PE's word with which the lock is handed on.
 pub const GO: u64 = 1 << 31;
 /// The bits of a PE's word that name the next in the queue.
-pub const NEXT: u64 = (1 << 30) - 1;
+pub const NEXT: u64 = (1 << 29) - 1;
 
 /// `contenders` PEs, numbered from 0, take the lock that `home` keeps twice each. The last of them tries with `test`
 /// first if `tests`.
