@@ -2,7 +2,7 @@
 //!
 //! Each round runs every contestant once; the table gives the median over the rounds of our time and of the best peer's, and the median of
 //! the ratios of the rounds. Peers: whatever of Open MPI (`mpicc.openmpi`, `mpirun.openmpi`), MPICH (`mpicc.mpich`, `mpiexec.mpich`) and Intel MPI
-//! (`IMPI=DIR`, a folder with `mpicc` and `mpiexec.hydra`) there is. `PES` and `ROUNDS` change the number of PEs and of rounds.
+//! (`I_MPI_ROOT=DIR`, where `bin/mpicc` and `bin/mpiexec.hydra` are) there is. `PES` and `ROUNDS` change the number of PEs and of rounds.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,9 +14,8 @@ struct Contestant {
 }
 
 fn main() {
-    let number = |name: &str, default: usize| {
-        std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-    };
+    let number =
+        |name: &str, default: usize| std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default);
     let (n, rounds) = (number("PES", 2), number("ROUNDS", 5));
     let contestants = contestants(n);
     let mut times: BTreeMap<(usize, String), BTreeMap<&str, Vec<f64>>> = BTreeMap::new();
@@ -70,9 +69,10 @@ fn contestants(n: usize) -> Vec<Contestant> {
     build.args(["--message-format", "json"]);
     let built = build.output().expect("cargo runs");
     let said = String::from_utf8_lossy(&built.stdout);
-    let bench = said.lines().filter(|line| line.contains("\"name\":\"collectives\"")).find_map(|line| {
-        line.split("\"executable\":\"").nth(1)?.split('"').next().map(PathBuf::from)
-    });
+    let bench = said
+        .lines()
+        .filter(|line| line.contains("\"name\":\"collectives\""))
+        .find_map(|line| line.split("\"executable\":\"").nth(1)?.split('"').next().map(PathBuf::from));
     let bench = bench.expect("the benchmark of our collectives");
     let launcher = bench.parent().and_then(Path::parent).expect("a profile's folder").join("shmemrun");
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
@@ -105,8 +105,8 @@ fn contestants(n: usize) -> Vec<Contestant> {
         &["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", spread[0], spread[1], "-n", &pes],
     );
     add("MPICH", "mpicc.mpich", &["mpiexec.mpich", "-n", &pes]);
-    if let Ok(intel) = std::env::var("IMPI") {
-        add("Intel MPI", &format!("{intel}/mpicc"), &[&format!("{intel}/mpiexec.hydra"), "-n", &pes]);
+    if let Ok(intel) = std::env::var("I_MPI_ROOT") {
+        add("Intel MPI", &format!("{intel}/bin/mpicc"), &[&format!("{intel}/bin/mpiexec.hydra"), "-n", &pes]);
     }
     all
 }
