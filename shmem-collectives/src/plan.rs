@@ -9,7 +9,7 @@
 //!   to this one.
 //!
 //! A plan is pure data, made by a pure function of the [`Problem`] and the PE's number. The same plan is run
-//! ([`run`](crate::run)), proved ([`check`](crate::check)) and timed; whatever holds in one holds in the others.
+//! (`run`), proved ([`check`](crate::check)) and timed; whatever holds in one holds in the others.
 
 use std::fmt;
 use std::ops::Range;

@@ -3,7 +3,7 @@
 //! PEs are numbered from the root. The parent of a PE is its number without the lowest bit, so that a subtree is a row
 //! of neighbouring PEs. What is only copied is put: a broadcast by the parent into the child's target, largest subtree
 //! first; the blocks of a scatter or gather into the child's or parent's work memory, except what is at its end. What
-//! is combined is got: see [`pipeline`](super::pipeline), which also takes turns with pieces.
+//! is combined is got: see `pipeline`, which also takes turns with pieces.
 //!
 //! The root of a broadcast of m elements writes m ceil(log2 n) of them; of a scatter or gather each level moves half of
 //! what is left, (n-1)m at the root.
