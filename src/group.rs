@@ -158,6 +158,11 @@ impl Group {
         self.barrier.enter((Call::Custom as u64) << ARGUMENT_BITS | digest & ((1 << ARGUMENT_BITS) - 1))
     }
 
+    /// The barrier itself, for what travels with it.
+    pub(crate) fn barrier(&self) -> &Barrier {
+        &self.barrier
+    }
+
     /// Whether all members have made the same call; `call` is its name and arguments.
     pub(crate) fn poll(&self, link: &Link, arrival: &mut Arrival, call: impl FnOnce() -> String) -> Result<bool> {
         match self.watched(self.barrier.poll(link, arrival))? {

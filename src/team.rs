@@ -11,7 +11,7 @@ use crate::ctx::{Ctx, Sharing};
 use crate::error::{ErrorKind, Result};
 use crate::group::{Group, Split, by_value};
 use crate::heap::SymSlice;
-use crate::sync::barrier::Arrival;
+use crate::sync::barrier::{Arrival, PAYLOAD};
 use crate::sync::{Call, Words};
 
 /// An ordered set of PEs, numbered from 0 in the team's order.
@@ -88,6 +88,12 @@ impl<'w> Team<'w> {
     #[inline]
     pub fn meet(&self, digest: u64) -> Meeting {
         Meeting(self.group.enter(digest))
+    }
+
+    /// Whether each member hears of every other directly when they meet, so that words can travel with a
+    /// [`Meeting`]: true up to 16 members, unless `SHMEM_BARRIER_RADIX` says otherwise.
+    pub fn meets_directly(&self) -> bool {
+        self.group.barrier().is_flat()
     }
 
     /// Symmetric memory that is the team's own, on all its members at the same place: `SHMEM_TEAM_WORKSPACE` bytes, at
@@ -254,6 +260,31 @@ impl<'w> Team<'w> {
 pub struct Meeting(Arrival);
 
 impl Meeting {
+    /// Words that can travel with a meeting to each member, in a team whose members hear of each other directly
+    /// ([`Team::meets_directly`]).
+    pub const PAYLOAD: usize = PAYLOAD;
+
+    /// Lets some words, up to [`PAYLOAD`](Self::PAYLOAD), travel to another member with the meeting. Does not block. Before the first
+    /// [`poll`](Self::poll) or [`wait`](Self::wait).
+    ///
+    /// # Errors
+    /// Those of the network, where there is one.
+    #[inline]
+    pub fn send(&self, team: &Team<'_>, to: usize, payload: &[u64]) -> Result<()> {
+        let (n, me) = (team.n_pes(), team.me());
+        team.group.barrier().send(&team.core.link, &self.0, (to + n - me) % n, payload)
+    }
+
+    /// The words that another member has sent with the meeting, after it and before this PE's next collective call of the team. Does not block.
+    ///
+    /// # Errors
+    /// Those of the network, where there is one.
+    #[inline]
+    pub fn receive(&self, team: &Team<'_>, from: usize, payload: &mut [u64]) -> Result<()> {
+        let (n, me) = (team.n_pes(), team.me());
+        team.group.barrier().receive(&team.core.link, &self.0, (me + n - from) % n, payload)
+    }
+
     /// Whether all members of `team` have entered with the same digest. Does not block. `call` is this PE's call with its arguments, for the report; of
     /// it 64 bytes are shown.
     ///
@@ -269,7 +300,7 @@ impl Meeting {
     /// # Errors
     /// As [`poll`](Self::poll); [`PeerLost`](ErrorKind::PeerLost), [`Timeout`](ErrorKind::Timeout).
     #[inline]
-    pub fn wait(mut self, team: &Team<'_>, call: impl FnOnce() -> String) -> Result<()> {
+    pub fn wait(&mut self, team: &Team<'_>, call: impl FnOnce() -> String) -> Result<()> {
         team.group.finish(&team.core.link, &mut self.0, call)
     }
 }

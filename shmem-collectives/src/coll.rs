@@ -16,6 +16,7 @@ use crate::plan::{Collective, Hosts, Plan, Problem};
 use crate::plans::{Algorithm, Room};
 use crate::run::{Buffers, FLAG, Lane, Run};
 use crate::select::{Need, Selection};
+use crate::tiny;
 
 /// The collectives of one team: made once for it, used by one thread of each PE. All PEs of the team make the same calls in the same order; if they do
 /// not, every PE gets the same [`Mismatch`](ErrorKind::Mismatch), which names both sides, and the team stays usable.
@@ -135,7 +136,11 @@ impl<'t> Coll<'t> {
         let mut state = self.state.borrow_mut();
         state.advance_all(true);
         let (call, mut run) = self.prepare(&mut state, call, src, dst, whole)?;
-        run.advance(&mut state.lane, kernel, &|| call.to_string(), true).map(|_| ())
+        let report = || call.to_string();
+        if run.by == Algorithm::Small && tiny::takes(&run.problem, size_of::<T>(), self.team) {
+            return tiny::run(self.team, &run.problem, &run.buffers, kernel, run.digest, &report);
+        }
+        run.advance(&mut state.lane, kernel, &report, true).map(|_| ())
     }
 
     /// Starts a collective.
@@ -198,7 +203,7 @@ impl<'t> Coll<'t> {
         let problem = Problem { chunk, ..problem };
         let plan = state.plan(problem, algorithm, &self.hosts, self.team.me());
         let numbered = Numbered { number, call, in_place };
-        let run = Run::new(problem, plan, Buffers { src, dst, work, slots }, numbered.digest());
+        let run = Run::new(problem, algorithm, plan, Buffers { src, dst, work, slots }, numbered.digest());
         Ok((numbered, run))
     }
 

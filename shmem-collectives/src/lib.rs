@@ -28,7 +28,7 @@
 //! | `calls`, `coll` | what a program calls, and the way from a call to a plan to its end |
 //! | [`plan`], `layout` | the vocabulary |
 //! | [`plans`] | the algorithms, one a file, and their table |
-//! | `run` | the engine |
+//! | `run`, `tiny` | the engine, and a shorter way for the smallest messages |
 //! | [`check`] | the checker |
 //! | [`op`] | reductions of every type |
 //! | [`select`] | which algorithm a call takes |
@@ -46,6 +46,7 @@ pub mod plan;
 pub mod plans;
 mod run;
 pub mod select;
+mod tiny;
 
 pub use coll::{Coll, Pending};
 pub use select::Selection;

@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use shmem::{Ctx, Elem, Kernel, Meeting, Result, Shared, SigRef, SymSlice, Team};
 
 use crate::plan::{At, Buf, Plan, Problem, Step};
+use crate::plans::Algorithm;
 
 /// 64-bit words from one PE's count to the next: a pair of cache lines.
 pub(crate) const FLAG: usize = 16;
@@ -66,13 +67,29 @@ pub(crate) struct Buffers<'b, T> {
     pub(crate) slots: SymSlice<'b, T>,
 }
 
+impl<'b, T: Elem> Buffers<'b, T> {
+    /// The object, of whichever PE, that a region of a problem's plan is.
+    pub(crate) fn region(&self, problem: &Problem, at: &At) -> Result<SymSlice<'b, T>> {
+        let (source, target) = if problem.in_place { problem.offsets(at.pe) } else { (0, 0) };
+        let (buffer, start) = match at.buf {
+            Buf::Src => (self.src, source + at.start),
+            Buf::Dst => (self.dst, target + at.start),
+            Buf::Work => (self.work, at.start),
+            Buf::Slot => (self.slots, at.start),
+        };
+        buffer.slice(start..start + at.len)
+    }
+}
+
 /// A collective under way.
 pub(crate) struct Run<'b, T> {
-    problem: Problem,
+    pub(crate) problem: Problem,
+    /// Whose plan it is.
+    pub(crate) by: Algorithm,
     plan: Rc<Plan>,
     next: usize,
-    buffers: Buffers<'b, T>,
-    digest: u64,
+    pub(crate) buffers: Buffers<'b, T>,
+    pub(crate) digest: u64,
     /// Whether the plan meets by itself, or has been met for.
     met: bool,
     meeting: Option<Meeting>,
@@ -80,9 +97,9 @@ pub(crate) struct Run<'b, T> {
 
 impl<'b, T: Elem> Run<'b, T> {
     /// The run of `plan`, whose first meeting carries `digest`.
-    pub(crate) fn new(problem: Problem, plan: Rc<Plan>, buffers: Buffers<'b, T>, digest: u64) -> Self {
+    pub(crate) fn new(problem: Problem, by: Algorithm, plan: Rc<Plan>, buffers: Buffers<'b, T>, digest: u64) -> Self {
         let met = plan.contains(&Step::Meet);
-        Run { problem, plan, next: 0, buffers, digest, met, meeting: None }
+        Run { problem, by, plan, next: 0, buffers, digest, met, meeting: None }
     }
 
     /// Gets as far as is possible without waiting, or to the end if it may block: true when the plan is done. `call` is for reports.
@@ -137,7 +154,7 @@ impl<'b, T: Elem> Run<'b, T> {
 
     fn fold<K: Kernel<T>>(&self, lane: &Lane<'_>, kernel: &K, from: &[At], into: &[At]) -> Result<()> {
         type Places<'b, T> = SmallVec<[(SymSlice<'b, T>, usize); 8]>;
-        let place = |at: &At| Ok((self.resolve(at)?, at.pe));
+        let place = |at: &At| Ok((self.buffers.region(&self.problem, at)?, at.pe));
         let sources = from.iter().map(place).collect::<Result<Places<'b, T>>>()?;
         let targets = into.iter().map(place).collect::<Result<Places<'b, T>>>()?;
         // What is combined of one PE's source alone goes through the kernel, too: it may scale. A plan moves everything else.
@@ -146,16 +163,5 @@ impl<'b, T: Elem> Run<'b, T> {
             [source] if !alone => lane.ctx.copy(*source, &targets),
             _ => lane.ctx.fold(&sources, &targets, kernel),
         }
-    }
-
-    fn resolve(&self, at: &At) -> Result<SymSlice<'b, T>> {
-        let (source, target) = if self.problem.in_place { self.problem.offsets(at.pe) } else { (0, 0) };
-        let (buffer, start) = match at.buf {
-            Buf::Src => (self.buffers.src, source + at.start),
-            Buf::Dst => (self.buffers.dst, target + at.start),
-            Buf::Work => (self.buffers.work, at.start),
-            Buf::Slot => (self.buffers.slots, at.start),
-        };
-        buffer.slice(start..start + at.len)
     }
 }

@@ -22,6 +22,12 @@ use crate::sync::words::{Idle, Why, Word, Words};
 /// Bytes from one slot to the next: two cache lines, since the prefetcher takes lines in pairs.
 const SLOT: usize = 128;
 
+/// Bytes of a slot before the payload: the epoch and the print.
+const HEAD: usize = 16;
+
+/// Words that can travel with a signal.
+pub const PAYLOAD: usize = (SLOT - HEAD) / 8;
+
 /// A print that no call makes: the PEs heard so far differ.
 const CONFLICT: u64 = u64::MAX;
 
@@ -146,6 +152,39 @@ impl Barrier {
         };
         words.resume(idle);
         outcome
+    }
+
+    /// Whether one round reaches everybody: then a few words can travel with each signal, on the same cache lines.
+    pub fn is_flat(&self) -> bool {
+        self.rounds.len() <= 1
+    }
+
+    /// Sends up to [`PAYLOAD`] words with the signal to the member `distance` further on, of a flat barrier. Between
+    /// [`enter`](Self::enter) and the first [`poll`](Self::poll).
+    #[inline]
+    pub fn send<W: Words>(&self, words: &W, arrival: &Arrival, distance: usize, payload: &[u64]) -> Result<()> {
+        debug_assert!(self.is_flat() && !arrival.told && payload.len() <= PAYLOAD);
+        let Some(&pe) = self.rounds.first().and_then(|round| round.to.get(distance - 1)) else { return Ok(()) };
+        let at = self.slot(arrival, distance) + HEAD;
+        payload.iter().enumerate().try_for_each(|(i, value)| words.store(Word { pe, at: at + 8 * i }, *value))
+    }
+
+    /// Reads what came with the signal of the member `distance` back. After the barrier, before this PE enters another.
+    #[inline]
+    pub fn receive<W: Words>(&self, words: &W, arrival: &Arrival, distance: usize, payload: &mut [u64]) -> Result<()> {
+        debug_assert!(self.is_flat() && payload.len() <= PAYLOAD);
+        let at = self.slot(arrival, distance) + HEAD;
+        for (i, value) in payload.iter_mut().enumerate() {
+            *value = words.load(Word { pe: self.me, at: at + 8 * i })?;
+        }
+        Ok(())
+    }
+
+    /// The slot of a flat barrier's signal over a distance.
+    #[inline]
+    fn slot(&self, arrival: &Arrival, distance: usize) -> usize {
+        let half = if arrival.epoch.is_multiple_of(2) { self.half } else { 0 };
+        self.rounds[0].slots + half + (distance - 1) * SLOT
     }
 
     /// Enters the barrier with a print, without blocking: [`poll`](Self::poll) does the rest. A PE enters the next barrier only when it has left this.
