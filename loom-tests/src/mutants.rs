@@ -71,6 +71,7 @@ const DEADLOCK: &str = "deadlock";
 type Model = fn(Mutation) -> Explored;
 
 const BARRIER: Model = |m| barrier::model((2, 2, 3), Spin, None, m);
+const LETTERS: Model = |m| barrier::letters(None, m);
 const BARRIER_OF_THREE: Model = |m| barrier::model((3, 2, 2), Spin, Some(1), m);
 const BARRIER_ASLEEP: Model = |m| barrier::model((2, 2, 3), Sleep, Some(2), m);
 const LOCK: Model = |m| lock::model(2, 0, false, Spin, Some(3), m);
@@ -91,6 +92,8 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("barrier-relaxed-stores", RACE, Mutation::RelaxedStores, BARRIER),
     mutant("barrier-relaxed-loads", RACE, Mutation::RelaxedLoads, BARRIER),
     mutant("barrier-one-half", "the verdict", barrier::one_half(128), BARRIER),
+    mutant("barrier-letters-relaxed-stores", "the verdict", Mutation::RelaxedStores, LETTERS),
+    mutant("barrier-letters-one-half", "the letter", barrier::one_half(128), LETTERS),
     mutant("barrier-round-unheard", "the verdict", Mutation::HeardAlready { at: 128 }, BARRIER_OF_THREE),
     mutant("barrier-three-relaxed-stores", "the verdict", Mutation::RelaxedStores, BARRIER_OF_THREE),
     mutant("barrier-no-ring", DEADLOCK, Mutation::NoRing, BARRIER_ASLEEP),

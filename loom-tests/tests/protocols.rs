@@ -23,6 +23,7 @@ macro_rules! models {
 
 models! {
     barrier_2 [None]: |bound| barrier::model((2, 2, 3), Spin, bound, Sound);
+    barrier_2_letters [None]: |bound| barrier::letters(bound, Sound);
     barrier_2_asleep [Some(2)]: |bound| barrier::model((2, 2, 3), Sleep, bound, Sound);
     barrier_3_radix_2 [Some(1)]: |bound| barrier::model((3, 2, 2), Spin, bound, Sound);
     barrier_3_radix_3 [Some(0)]: |bound| barrier::model((3, 3, 3), Spin, bound, Sound);

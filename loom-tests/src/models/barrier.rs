@@ -44,6 +44,36 @@ pub fn model(
     )
 }
 
+/// A word travels with each signal of a flat barrier of 2 PEs, three epochs in a row.
+pub fn letters(preemptions: Option<usize>, mutation: Mutation) -> Explored {
+    let slots = (0..Barrier::bytes(2, 2)).step_by(128);
+    let world = World {
+        pes: 2,
+        threads: vec![0, 1],
+        words: slots.flat_map(|at| [at, at + 8, at + 16]).collect(),
+        waiting: Waiting::Spin,
+        preemptions,
+        mutation,
+    };
+    world.run(
+        || (),
+        |pe, ()| {
+            let barrier = Barrier::new(&[0, 1], pe.me, 0, 2, 0);
+            for epoch in 1..=3 {
+                let mut arrival = barrier.enter(7);
+                barrier.send(pe, &arrival, 1, &[10 * epoch + pe.me as u64])?;
+                let verdict = barrier.finish(pe, Call::Custom, &mut arrival)?;
+                assert_eq!(verdict, Verdict::Agree, "the verdict");
+                let mut letter = [0];
+                barrier.receive(pe, &arrival, 1, &mut letter)?;
+                assert_eq!(letter[0], 10 * epoch + 1 - pe.me as u64, "the letter");
+            }
+            Ok(())
+        },
+        |_, _| {},
+    )
+}
+
 /// The second half of the slots laid over the first.
 pub const fn one_half(half: usize) -> Mutation {
     Mutation::Fold { from: half, by: half }
