@@ -51,7 +51,6 @@ fn two_levels_are_drawn_out_to_what_a_run_gives() {
         let case = case(Algorithm::Hierarchical, &problem, &hosts);
         let (drawn, run) = (case.draw_out().unwrap(), case.run_all().unwrap());
         let off = drawn.ns / run.ns - 1.0;
-        println!("{problem:?}: {} {} {off}", drawn.ns, run.ns);
         assert!(off.abs() < 0.1, "{problem:?}: {} against {}", drawn.ns, run.ns);
     }
 }
