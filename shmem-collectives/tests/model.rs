@@ -18,7 +18,7 @@ fn problem(what: Collective, n: usize, len: usize) -> Problem {
 }
 
 fn time(algorithm: Algorithm, problem: &Problem, hosts: &Hosts, machine: &Machine) -> Report {
-    simulate(algorithm, problem, hosts, machine, 1).unwrap()
+    simulate(algorithm, problem, hosts, machine, 1).expect("a time")
 }
 
 fn ns(algorithm: Algorithm, what: Collective, n: usize, len: usize) -> f64 {
