@@ -41,6 +41,7 @@ mod calls;
 pub mod check;
 mod coll;
 mod layout;
+pub mod model;
 pub mod op;
 pub mod plan;
 pub mod plans;

@@ -22,7 +22,7 @@ pub(crate) struct Need {
 /// copies to and from the slots.
 const SMALL: usize = 2048;
 /// Bytes of a piece: what a PE combines at a time stays in the second-level cache.
-const PIECE: usize = 256 << 10;
+pub(crate) const PIECE: usize = 256 << 10;
 
 /// The choice of one team.
 #[derive(Clone, Debug, PartialEq, Eq)]
