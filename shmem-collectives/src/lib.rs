@@ -1,6 +1,7 @@
 //! Collectives as one-sided plans.
 #![forbid(unsafe_code)]
 
+mod call;
 mod calls;
 pub mod check;
 mod coll;
@@ -10,6 +11,9 @@ pub mod plan;
 pub mod plans;
 mod run;
 pub mod select;
+mod strided;
+mod told;
+mod unequal;
 
 pub use coll::{Coll, Pending};
 pub use select::Selection;

@@ -183,8 +183,8 @@ fn started_collectives_end_in_order_and_mismatches_are_told_to_all() {
             a.sym().fill(world.me() as f32);
             let sums: Vec<_> = (0..10).map(|_| world.alloc::<f32>(100)).collect::<Result<_>>()?;
             let mut pending: Vec<Pending<'_, '_>> =
-                sums.iter().map(|sum| coll.start_all_reduce(sum.sym(), a.sym(), Sum)).collect::<Result<_>>()?;
-            let gathered = coll.start_all_gather(b.sym(), a.sym())?;
+                sums.iter().map(|sum| coll.start_all_reduce(sum.sym(), a.sym(), Sum)).collect();
+            let gathered = coll.start_all_gather(b.sym(), a.sym());
             while !pending[9].test()? {}
             gathered.wait()?;
             for (sum, pending) in sums.iter().zip(pending) {
