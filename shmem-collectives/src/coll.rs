@@ -204,11 +204,9 @@ impl<'t> Coll<'t> {
 
     /// An object by its place in the world: a started call outlives the borrows that [`Pending`] keeps.
     pub(crate) fn place<T: Elem>(&self, object: SymSlice<'_, T>) -> Result<SymSlice<'t, T>> {
-        match object.len() {
-            // Nowhere in particular, which may be behind the end of an allocation.
-            0 => self.work.slice(..0)?.cast(),
-            len => self.world.object_at(object.offset(), len),
-        }
+        let placed = self.world.object_at(object.offset(), object.len());
+        // Of no length, it may lie behind the end of an allocation, where nobody else's has any either.
+        if object.is_empty() { placed.or_else(|_| self.work.slice(..0)?.cast()) } else { placed }
     }
 
     /// Ends what was started, in order; what it ended with is kept for those who ask.

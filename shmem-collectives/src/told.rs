@@ -95,7 +95,7 @@ impl<'b, T: Elem> Told<'b, T> {
     /// The plan, of what the others told.
     fn listen(&self, lane: &Lane<'_>) -> Result<Run<'b, T>> {
         let (me, n) = (lane.team.me(), lane.team.n_pes());
-        let words = self.records.to_vec();
+        let words = self.records.slice(..n * RECORD)?.to_vec();
         let told = words.as_chunks::<RECORD>().0;
         let room = Room { work: self.buffers.work.len(), slot: self.buffers.slots.len() };
         let mut buffers = self.buffers;
