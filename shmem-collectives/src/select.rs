@@ -76,8 +76,9 @@ impl Selection {
             planned && whole && room.work <= need.room.work && room.slot <= need.room.slot
         };
         let small = problem.blocks.longest().saturating_mul(need.size) <= self.small;
-        let candidates = self.forced(Collective::ReduceScatter).into_iter().chain(small.then_some(Algorithm::Small));
-        (candidates.filter(fits).next().unwrap_or(Algorithm::Direct), chunk)
+        let mut candidates =
+            self.forced(Collective::ReduceScatter).into_iter().chain(small.then_some(Algorithm::Small));
+        (candidates.find(fits).unwrap_or(Algorithm::Direct), chunk)
     }
 
     /// Takes `algorithm` for every call of the collective with this name, where it has a plan.

@@ -146,15 +146,27 @@ pub(crate) fn all_of(world: &World, lens: &[usize]) -> Result<()> {
                 let src = world.alloc::<f32>(blocks(*source_blocks) + 32)?;
                 let dst = world.alloc::<f32>(blocks(*target_blocks) + 32)?;
                 let (src_guard, dst_guard) = (Guarded::of(src.sym()), Guarded::of(dst.sym()));
-                for round in 0..3 {
-                    let root = round % n;
+                for round in 0..4 {
+                    let (root, in_place) = (round % n, round % 2 == 1);
                     let what = format!("{name} by {algorithm:?}, n = {n}, len = {len}, PE {me}, round {round}");
-                    for i in 0..blocks(*source_blocks) {
-                        src_guard.inner().write(i, input(me, i))?;
-                    }
                     dst_guard.inner().fill(0.5);
-                    run(&coll, dst_guard.inner(), src_guard.inner(), root)?;
-                    assert_eq!(dst_guard.inner().to_vec(), serial(me, n, len, root), "{what}");
+                    // In place, both lie in whichever has more blocks.
+                    let own = me * len..(me + 1) * len;
+                    let (source, target) = match (in_place, *source_blocks, *target_blocks) {
+                        (false, ..) => (src_guard.inner(), dst_guard.inner()),
+                        (true, true, false) => (src_guard.inner(), src_guard.inner().slice(own)?),
+                        (true, false, true) => (dst_guard.inner().slice(own)?, dst_guard.inner()),
+                        (true, ..) => (dst_guard.inner(), dst_guard.inner()),
+                    };
+                    for i in 0..source.len() {
+                        source.write(i, input(me, i))?;
+                    }
+                    run(&coll, target, source, root)?;
+                    let expected = serial(me, n, len, root);
+                    // What is left as it was, is the source in place.
+                    if !in_place || !expected.contains(&0.5) {
+                        assert_eq!(target.to_vec(), expected, "{what}");
+                    }
                     src_guard.check(&what);
                     dst_guard.check(&what);
                 }

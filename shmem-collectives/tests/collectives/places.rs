@@ -4,7 +4,7 @@ use shmem::{Result, World};
 use shmem_collectives::Coll;
 use shmem_collectives::plans::Algorithm;
 
-use crate::common::{processes, shuffled};
+use crate::common::{job, processes, shuffled};
 use crate::sequences::mixed;
 use crate::strict::forced;
 
@@ -20,6 +20,19 @@ fn collectives_over_a_network_that_reorders() {
         all(world, 30)?;
         crate::unequal::all(world)
     });
+}
+
+/// Where a barrier takes several rounds, who tells a PE is not who put something there.
+#[test]
+fn collectives_over_a_network_that_reorders_behind_barriers_of_many_rounds() {
+    let configure = |builder: shmem::Builder| {
+        builder.set("SHMEM_ROUTE", "shuffle").and_then(|builder| builder.set("SHMEM_BARRIER_RADIX", "2")).unwrap()
+    };
+    let scenario = |world: &World| {
+        // A PE that failed would keep the others waiting.
+        all(world, 20).inspect_err(|_| world.abandon())
+    };
+    job(7, configure, scenario).into_iter().for_each(|pe| pe.unwrap());
 }
 
 #[test]

@@ -101,10 +101,10 @@ fn teams_at_the_same_time_each_with_collectives_of_its_own() {
     for n in [4, 5, 8] {
         shmem::local(n, |world| {
             let (team, me) = (world.team(), world.me());
-            let everybody = Coll::new(world, &team)?;
             let half = team.split_colour(Some(me as u64 % 2), 0)?.expect("every PE has a colour");
             let (row, column) = team.split_2d(2)?;
             let teams = [&half, &row, &column];
+            let everybody = Coll::new(world, &team)?;
             let colls = teams.into_iter().map(|team| Coll::new(world, team)).collect::<Result<Vec<_>>>()?;
             let src = world.alloc::<u64>(1000)?;
             let targets = (0..4).map(|_| world.alloc::<u64>(1000)).collect::<Result<Vec<_>>>()?;

@@ -24,7 +24,7 @@ pub(crate) fn forced<'t>(world: &'t World, team: &'t shmem::Team<'t>, algorithm:
 
 /// Values whose sum depends on the order.
 fn awkward(pe: usize, i: usize) -> f32 {
-    let bits = (pe as u32 * 2_654_435_761) ^ (i as u32).wrapping_mul(40_503);
+    let bits = (pe as u32).wrapping_mul(2_654_435_761) ^ (i as u32).wrapping_mul(40_503);
     (bits % 2001) as f32 * 1e-3 + if bits.is_multiple_of(7) { 1e6 } else { 0.0 }
         - if bits.is_multiple_of(11) { 1e6 } else { 0.0 }
 }
