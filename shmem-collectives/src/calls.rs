@@ -7,7 +7,8 @@ use std::any::{TypeId, type_name};
 
 use shmem::{Elem, ErrorKind, Result, SymSlice};
 
-use crate::coll::{Call, Coll, Move, Pending};
+use crate::call::Call;
+use crate::coll::{Coll, Move, Pending, Refused};
 use crate::op::{Reduce, Whole};
 use crate::plan::Collective;
 
@@ -32,26 +33,26 @@ macro_rules! collectives {
                 $($value: $op,)?
                 $($root: usize,)?
             ) -> Result<()> {
-                let call = self.call::<T>($what, $len(dst.len(), src.len(), self.team().n_pes()), collectives!(@name T $($op)?));
+                let what = $what;
+                let call = self.call::<T>(what, $len(dst.len(), src.len(), self.team().n_pes()), collectives!(@name T $($op)?));
                 let kernel = collectives!(@kernel self $($value)?);
-                self.run(call, src, dst, &kernel, collectives!(@whole T $($op)?))
+                self.run(what, call, src, dst, &kernel, collectives!(@whole T $($op)?))
             }
 
             #[doc = concat!("Starts [`", stringify!($name), "`](Self::", stringify!($name), "). Collective; does not block.")]
-            ///
-            /// # Errors
-            /// As the blocking call, for the arguments; the rest comes from the [`Pending`].
+            /// All errors come from the [`Pending`].
             pub fn $start<'b, T: Elem $(, $op: Reduce<T> + 't)?>(
                 &'b self,
                 dst: SymSlice<'b, T>,
                 src: SymSlice<'b, T>,
                 $($value: $op,)?
                 $($root: usize,)?
-            ) -> Result<Pending<'b, 't>> {
-                let call = self.call::<T>($what, $len(dst.len(), src.len(), self.team().n_pes()), collectives!(@name T $($op)?));
+            ) -> Pending<'b, 't> {
+                let what = $what;
+                let call = self.call::<T>(what, $len(dst.len(), src.len(), self.team().n_pes()), collectives!(@name T $($op)?));
                 let complete = collectives!(@whole T $($op)?);
                 let kernel = collectives!(@kernel self $($value)?);
-                self.start(call, src, dst, kernel, complete)
+                self.start(what, call, src, dst, kernel, complete)
             }
         )*}
     };
@@ -86,17 +87,102 @@ collectives! {
     exclusive_scan, start_exclusive_scan [K op] => Collective::ExclusiveScan, equal;
 }
 
+/// Those whose source need not be symmetric memory: it is copied to where it lies in place in the target, and goes on
+/// from there. (A reduce-scatter, a scatter, and what leaves some targets as they are, have no such place.)
+macro_rules! from_anywhere {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident => $of:ident $([$op:ident $value:ident])? $(($root:ident))?, $brings:expr, $start:expr, $len:expr;
+    )*) => {
+        impl Coll<'_> {$(
+            $(#[$doc])*
+            ///
+            /// The source may be any memory; it is copied into the target first, which is thus overwritten even where
+            /// the call fails. Collective; blocks.
+            ///
+            /// # Errors
+            #[doc = concat!("As [`", stringify!($of), "`](Self::", stringify!($of), ").")]
+            pub fn $name<T: Elem $(, $op: Reduce<T>)?>(
+                &self,
+                dst: SymSlice<'_, T>,
+                src: &[T],
+                $($value: $op,)?
+                $($root: usize,)?
+            ) -> Result<()> {
+                // What was started earlier may still need the target.
+                self.finish_started();
+                let (me, n) = (self.team().me(), self.team().n_pes());
+                let brings: fn(usize, &[usize]) -> bool = $brings;
+                let (start, len): (fn(usize, usize) -> usize, fn(usize, usize) -> usize) = ($start, $len);
+                let mut own = dst;
+                if brings(me, &[$($root)?]) {
+                    let place = start(me, src.len());
+                    // What does not fit is refused below, on all PEs: the lengths do not go together.
+                    own = match dst.slice(place..place + src.len()) {
+                        Ok(place) if dst.len() == len(n, src.len()) => {
+                            place.copy_from(src)?;
+                            place
+                        }
+                        _ => return self.refuse(ErrorKind::Length {
+                            what: "target",
+                            given: dst.len(),
+                            needed: len(n, src.len()),
+                        }),
+                    };
+                }
+                self.$of(dst, own, $($value,)? $($root,)?)
+            }
+        )*}
+    };
+}
+
+from_anywhere! {
+    /// [`all_reduce`](Self::all_reduce) of any memory.
+    all_reduce_from => all_reduce [K op], |_, _| true, |_, _| 0, |_, len| len;
+    /// [`inclusive_scan`](Self::inclusive_scan) of any memory.
+    inclusive_scan_from => inclusive_scan [K op], |_, _| true, |_, _| 0, |_, len| len;
+    /// [`all_gather`](Self::all_gather) of any memory.
+    all_gather_from => all_gather, |_, _| true, |me, len| me * len, |n, len| n * len;
+    /// [`all_to_all`](Self::all_to_all) of any memory.
+    all_to_all_from => all_to_all, |_, _| true, |_, _| 0, |_, len| len;
+    /// [`broadcast`](Self::broadcast) of any memory; only the root's source is looked at.
+    broadcast_from => broadcast (root), |me, roots| roots.contains(&me), |_, _| 0, |_, len| len;
+}
+
 /// Whether a fold of some contributions gives what further folds can take: else each must take all at once.
-fn partial_results_are_elements<T: Elem, R: Reduce<T>>() -> bool {
+pub(crate) fn partial_results_are_elements<T: Elem, R: Reduce<T>>() -> bool {
     TypeId::of::<T>() == TypeId::of::<R::Acc>() && !R::FINISHES
 }
 
 impl Coll<'_> {
+    /// [`Team::barrier`](shmem::Team::barrier), after the end of all that was started.
+    ///
+    /// # Errors
+    /// As that.
+    pub fn barrier(&self) -> Result<()> {
+        self.finish_started();
+        self.team().barrier()
+    }
+
+    /// [`Team::sync`](shmem::Team::sync), after the end of all that was started.
+    ///
+    /// # Errors
+    /// As that.
+    pub fn sync(&self) -> Result<()> {
+        self.finish_started();
+        self.team().sync()
+    }
+
+    /// Takes part in a call with wrong arguments.
+    fn refuse(&self, error: ErrorKind) -> Result<()> {
+        self.run_task(|_| Err::<Refused, _>(error.into()))
+    }
+
     fn call<T: Elem>(&self, what: Collective, len: Result<usize>, op: &'static str) -> Result<Call> {
         let n_pes = self.team().n_pes();
         match what.root() {
             Some(pe) if pe >= n_pes => Err(ErrorKind::NoSuchPe { pe, n_pes }.into()),
-            _ => Ok(Call { what, len: len?, elem: type_name::<T>(), op }),
+            _ => Ok(Call::even(what, len?, type_name::<T>(), op)),
         }
     }
 }

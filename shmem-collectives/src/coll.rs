@@ -4,30 +4,35 @@
 //! its end; started ones stand in a queue and get on whenever the program tests or waits, in the order in which they were started. What the
 //! program calls is in `calls`.
 
-use std::cell::RefCell;
+use std::cell::{RefCell, RefMut};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::marker::PhantomData;
 use std::rc::Rc;
 
-use shmem::{Elem, Error, ErrorKind, Kernel, Result, SymSlice, Team, World};
+use shmem::{Elem, Error, ErrorKind, Kernel, Meeting, Result, SymSlice, Team, World};
 
-use crate::plan::{Collective, Hosts, Plan, Problem};
+use crate::call::{Call, refusal};
+use crate::plan::{Collective, Hosts, Plan, Problem, Uneven};
 use crate::plans::{Algorithm, Room};
-use crate::run::{Buffers, FLAG, Lane, Run};
+use crate::run::{Buffers, FLAG, Lane, Run, meet};
 use crate::select::{Need, Selection};
 use crate::tiny;
+use crate::told::{Aim, RECORD, Stage, Told};
 
 /// The collectives of one team: made once for it, used by one thread of each PE. All PEs of the team make the same calls in the same order; if they do
 /// not, every PE gets the same [`Mismatch`](ErrorKind::Mismatch), which names both sides, and the team stays usable.
 pub struct Coll<'t> {
     world: &'t World,
     team: &'t Team<'t>,
-    /// The workspace behind the counts: two halves of slots, of which calls take turns, then work memory.
+    /// Of the workspace: two areas in which counts are told, of which calls take turns.
+    records: SymSlice<'t, u64>,
+    /// The workspace behind these: two halves of slots, of which calls take turns, then work memory.
     slots: SymSlice<'t, u8>,
     work: SymSlice<'t, u8>,
     selection: Selection,
     hosts: Hosts,
+    strict: bool,
     state: RefCell<State<'t>>,
 }
 
@@ -38,24 +43,14 @@ struct State<'t> {
     /// The last one used: programs repeat themselves.
     latest: Option<(Problem, Algorithm, Rc<Plan>)>,
     /// Started and not done, in order.
-    queue: VecDeque<(u64, Box<dyn Task<'t> + 't>)>,
+    queue: VecDeque<(u64, Box<dyn Task + 't>)>,
     /// What started calls ended with, until it is asked for.
     ended: HashMap<u64, Error>,
 }
 
 /// A started collective, without its types.
-trait Task<'t> {
-    fn advance(&mut self, lane: &mut Lane<'t>, block: bool) -> Result<bool>;
-}
-
-/// What a program asks for, for digests and reports.
-#[derive(Clone, Copy)]
-pub(crate) struct Call {
-    pub(crate) what: Collective,
-    /// Elements of a block.
-    pub(crate) len: usize,
-    pub(crate) elem: &'static str,
-    pub(crate) op: &'static str,
+pub(crate) trait Task {
+    fn advance(&mut self, lane: &mut Lane<'_>, block: bool) -> Result<bool>;
 }
 
 impl<'t> Coll<'t> {
@@ -66,7 +61,9 @@ impl<'t> Coll<'t> {
     /// and as [`Team::barrier`].
     pub fn new(world: &'t World, team: &'t Team<'t>) -> Result<Self> {
         let workspace = team.workspace();
-        let counts = team.n_pes() * FLAG * size_of::<u64>();
+        let flags = team.n_pes() * FLAG * size_of::<u64>();
+        let told = 2 * (team.n_pes() * RECORD * size_of::<u64>()).next_multiple_of(128);
+        let counts = flags + told;
         if counts > workspace.len() / 2 {
             return Err(ErrorKind::HeapFull {
                 need: 2 * counts,
@@ -77,7 +74,8 @@ impl<'t> Coll<'t> {
             }
             .into());
         }
-        let flags = workspace.slice(..counts)?.cast::<u64>()?;
+        let records = workspace.slice(flags..counts)?.cast::<u64>()?;
+        let flags = workspace.slice(..flags)?.cast::<u64>()?;
         flags.fill(0);
         let rest = workspace.slice(counts..)?;
         let half = rest.len() / 4 / 128 * 128;
@@ -85,12 +83,14 @@ impl<'t> Coll<'t> {
         Ok(Coll {
             world,
             team,
+            records,
             slots: rest.slice(..2 * half)?,
             work: rest.slice(2 * half..)?,
             selection: Selection::default(),
             hosts: Hosts::one(team.n_pes()),
+            strict: false,
             state: RefCell::new(State {
-                lane: Lane::new(team, flags),
+                lane: Lane::new(team, flags)?,
                 calls: 0,
                 plans: HashMap::new(),
                 latest: None,
@@ -110,6 +110,13 @@ impl<'t> Coll<'t> {
         &mut self.selection
     }
 
+    /// Whether reductions combine all contributions to an element at once, in the order of the PEs: results are then the
+    /// same bits for any algorithm, length, piece and placement, at the price of the algorithms that cannot do so. All
+    /// PEs of the team must say the same.
+    pub fn set_strict(&mut self, strict: bool) {
+        self.strict = strict;
+    }
+
     /// Takes the PEs for those of these hosts, numbered host by host, whatever they are: for trying two-level algorithms on one host. All PEs of the
     /// team must say the same.
     ///
@@ -127,6 +134,7 @@ impl<'t> Coll<'t> {
     /// Runs a collective to its end.
     pub(crate) fn run<T: Elem, K: Kernel<T>>(
         &self,
+        what: Collective,
         call: Result<Call>,
         src: SymSlice<'_, T>,
         dst: SymSlice<'_, T>,
@@ -135,96 +143,225 @@ impl<'t> Coll<'t> {
     ) -> Result<()> {
         let mut state = self.state.borrow_mut();
         state.advance_all(true);
-        let (call, mut run) = self.prepare(&mut state, call, src, dst, whole)?;
-        let report = || call.to_string();
-        if run.by == Algorithm::Small && tiny::takes(&run.problem, size_of::<T>(), self.team) {
+        let number = state.number();
+        let (call, algorithm, mut run) = match self.prepare(&mut state, number, what, call, src, dst, whole) {
+            Ok(prepared) => prepared,
+            Err(error) => return Refused::new(number, error).advance(&mut state.lane, true).map(|_| ()),
+        };
+        let report = || call.text(number);
+        if algorithm == Algorithm::Small && tiny::takes(&run.problem, size_of::<T>(), self.team) {
             return tiny::run(self.team, &run.problem, &run.buffers, kernel, run.digest, &report);
         }
         run.advance(&mut state.lane, kernel, &report, true).map(|_| ())
     }
 
-    /// Starts a collective.
+    /// Starts a collective. Wrong arguments take part in its turn.
     pub(crate) fn start<'b, T: Elem, K: Kernel<T> + 't>(
         &'b self,
+        what: Collective,
         call: Result<Call>,
         src: SymSlice<'b, T>,
         dst: SymSlice<'b, T>,
         kernel: K,
         whole: bool,
-    ) -> Result<Pending<'b, 't>> {
+    ) -> Pending<'b, 't> {
         let mut state = self.state.borrow_mut();
-        // The queue outlives the borrows that `Pending` keeps: it holds the objects by their place in the world.
-        let place = |object: SymSlice<'_, T>| self.world.object_at::<T>(object.offset(), object.len());
-        let (src, dst) = (place(src)?, place(dst)?);
-        let (call, run) = self.prepare(&mut state, call, src, dst, whole)?;
-        let number = call.number;
-        state.queue.push_back((number, Box::new(Started { run, kernel, call })));
-        drop(state);
-        Ok(Pending { coll: self, number, borrow: PhantomData })
+        let number = state.number();
+        let prepared = self.place(src).and_then(|src| Ok((src, self.place(dst)?)));
+        let prepared = prepared.and_then(|(src, dst)| self.prepare(&mut state, number, what, call, src, dst, whole));
+        let task: Box<dyn Task + 't> = match prepared {
+            Ok((call, _, run)) => Box::new(Started { number, run, kernel, call }),
+            Err(error) => Box::new(Refused::new(number, error)),
+        };
+        self.enqueue(state, number, task)
     }
 
-    /// Checks the call with the other PEs' in mind, and makes its plan.
+    /// Runs a task to its end, of which `make` is told the number.
+    pub(crate) fn run_task<T: Task>(&self, make: impl FnOnce(u64) -> Result<T>) -> Result<()> {
+        let mut state = self.state.borrow_mut();
+        state.advance_all(true);
+        let number = state.number();
+        match make(number) {
+            Ok(mut task) => task.advance(&mut state.lane, true).map(|_| ()),
+            Err(error) => Refused::new(number, error).advance(&mut state.lane, true).map(|_| ()),
+        }
+    }
+
+    /// Starts a task.
+    pub(crate) fn start_task<'b, T: Task + 't>(&'b self, make: impl FnOnce(u64) -> Result<T>) -> Pending<'b, 't> {
+        let mut state = self.state.borrow_mut();
+        let number = state.number();
+        let task: Box<dyn Task + 't> = match make(number) {
+            Ok(task) => Box::new(task),
+            Err(error) => Box::new(Refused::new(number, error)),
+        };
+        self.enqueue(state, number, task)
+    }
+
+    fn enqueue<'b>(
+        &'b self,
+        mut state: RefMut<'_, State<'t>>,
+        number: u64,
+        task: Box<dyn Task + 't>,
+    ) -> Pending<'b, 't> {
+        state.queue.push_back((number, task));
+        Pending { coll: self, number, borrow: PhantomData }
+    }
+
+    /// An object by its place in the world: a started call outlives the borrows that [`Pending`] keeps.
+    pub(crate) fn place<T: Elem>(&self, object: SymSlice<'_, T>) -> Result<SymSlice<'t, T>> {
+        let placed = self.world.object_at(object.offset(), object.len());
+        // Of no length, it may lie behind the end of an allocation, where nobody else's has any either.
+        if object.is_empty() { placed.or_else(|_| self.work.slice(..0)?.cast()) } else { placed }
+    }
+
+    /// Ends what was started, in order; what it ended with is kept for those who ask.
+    pub(crate) fn finish_started(&self) {
+        self.state.borrow_mut().advance_all(true);
+    }
+
+    /// The memory of a call.
+    fn buffers<'b, T: Elem>(&self, number: u64, src: SymSlice<'b, T>, dst: SymSlice<'b, T>) -> Result<Buffers<'b, T>>
+    where
+        't: 'b,
+    {
+        let half = self.slots.len() / 2;
+        let parity = (number % 2) as usize;
+        let slots = self.slots.slice(parity * half..(parity + 1) * half)?.cast::<T>()?;
+        Ok(Buffers { src, dst, work: self.work.cast::<T>()?, slots })
+    }
+
+    /// Checks a call and makes its plan.
+    #[expect(clippy::too_many_arguments, reason = "a call has so many parts")]
     fn prepare<'b, T: Elem>(
         &self,
         state: &mut State<'t>,
+        number: u64,
+        what: Collective,
         call: Result<Call>,
         src: SymSlice<'b, T>,
         dst: SymSlice<'b, T>,
         whole: bool,
-    ) -> Result<(Numbered, Run<'b, T>)>
+    ) -> Result<(Call, Algorithm, Run<'b, T>)>
     where
         't: 'b,
     {
-        state.calls += 1;
-        let number = state.calls;
-        let call = match call.and_then(|call| self.aliasing(call, src, dst).map(|in_place| (call, in_place))) {
-            Ok(call) => call,
-            Err(error) => {
-                // The others must learn of it: a wrong call takes part in the first meeting, too.
-                let text = error.to_string();
-                self.team.meet(digest(number, &[u64::MAX, text.len() as u64])).wait(self.team, || text)?;
-                return Err(error);
-            }
-        };
-        let (call, in_place) = call;
-        let (src, dst) = match call.what {
+        let call = call?;
+        let in_place = self.aliasing(what, call.len, src, dst)?;
+        let call = Call { in_place, strict: self.strict, ..call };
+        let (src, dst) = match what {
             _ if !in_place => (src, dst),
             Collective::ReduceScatter | Collective::Scatter { .. } => (src, src),
             _ => (dst, dst),
         };
-        let half = self.slots.len() / 2;
-        let parity = (number % 2) as usize;
-        let slots = self.slots.slice(parity * half..(parity + 1) * half)?.cast::<T>()?;
-        let work = self.work.cast::<T>()?;
+        let buffers = self.buffers(number, src, dst)?;
         let n = self.team.n_pes();
-        let need = Need { room: Room { work: work.len(), slot: slots.len() }, size: size_of::<T>(), whole };
-        let problem = Problem { what: call.what, n, len: call.len, chunk: 1, in_place };
-        let (algorithm, chunk) = self.selection.choose(&problem, &self.hosts, need);
+        let problem = Problem { what, n, len: call.len, chunk: 1, in_place };
+        let (algorithm, chunk) = self.selection.choose(&problem, &self.hosts, self.need(&buffers, whole));
         let problem = Problem { chunk, ..problem };
         let plan = state.plan(problem, algorithm, &self.hosts, self.team.me());
-        let numbered = Numbered { number, call, in_place };
-        let run = Run::new(problem, algorithm, plan, Buffers { src, dst, work, slots }, numbered.digest());
-        Ok((numbered, run))
+        let digest = call.digest(number);
+        Ok((call, algorithm, Run::new(problem, plan, buffers, digest)))
     }
 
-    /// Whether the call is in place; an error if source and target overlap otherwise. In place, both handles become the whole buffer.
-    fn aliasing<T: Elem>(&self, call: Call, src: SymSlice<'_, T>, dst: SymSlice<'_, T>) -> Result<bool> {
-        let problem = Problem { what: call.what, n: self.team.n_pes(), len: call.len, chunk: 1, in_place: true };
+    /// What a call has, and asks of an algorithm.
+    fn need<T: Elem>(&self, buffers: &Buffers<'_, T>, whole: bool) -> Need {
+        let room = Room { work: buffers.work.len(), slot: buffers.slots.len() };
+        Need { room, size: size_of::<T>(), whole: whole || self.strict }
+    }
+
+    /// A reduce-scatter by counts: a run and its kernel.
+    pub(crate) fn scattered<'b, T: Elem, K: Kernel<T>>(
+        &self,
+        number: u64,
+        call: Call,
+        (src, dst): (SymSlice<'b, T>, SymSlice<'b, T>),
+        mut problem: Uneven,
+        kernel: K,
+        whole: bool,
+    ) -> Result<Started<'b, T, K>>
+    where
+        't: 'b,
+    {
+        let call = Call { strict: self.strict, ..call };
+        let me = self.team.me();
+        if src.offset() + problem.blocks.range(me).start * size_of::<T>() != dst.offset() {
+            self.apart(src, dst)?;
+        }
+        let buffers = self.buffers(number, src, dst)?;
+        let need = self.need(&buffers, whole);
+        let (algorithm, chunk) = self.selection.choose_uneven(&problem, need);
+        problem.chunk = chunk;
+        let plan = algorithm.plan_uneven(&problem, me).unwrap_or_default();
+        // Whose regions lie where they say: sources begin at 0, and of targets only the own is written.
+        let (n, len) = (problem.blocks.n(), problem.blocks.total());
+        let shape = Problem { what: Collective::ReduceScatter, n, len, chunk, in_place: false };
+        let run = Run::new(shape, plan.into(), buffers, call.digest(number));
+        Ok(Started { number, run, kernel, call })
+    }
+
+    /// A collective whose counts are told first.
+    pub(crate) fn told<'b, T: Elem>(
+        &self,
+        number: u64,
+        call: Call,
+        (src, dst): (SymSlice<'b, T>, SymSlice<'b, T>),
+        aim: Aim,
+    ) -> Result<Told<'b, T>>
+    where
+        't: 'b,
+    {
+        let half = self.records.len() / 2;
+        let parity = (number % 2) as usize;
+        let records = self.records.slice(parity * half..(parity + 1) * half)?;
+        let like = match aim {
+            Aim::Gather => Collective::AllGather,
+            Aim::Exchange { .. } => Collective::AllToAll,
+        };
+        let (buffers, forced) = (self.buffers(number, src, dst)?, self.selection.forced(like));
+        Ok(Told { world: self.world, number, call, aim, records, buffers, forced, stage: Stage::Begun })
+    }
+
+    /// Whether a call is in place; an error if source and target overlap otherwise.
+    fn aliasing<T: Elem>(
+        &self,
+        what: Collective,
+        len: usize,
+        src: SymSlice<'_, T>,
+        dst: SymSlice<'_, T>,
+    ) -> Result<bool> {
+        let problem = Problem { what, n: self.team.n_pes(), len, chunk: 1, in_place: true };
         let (source, target) = problem.offsets(self.team.me());
         let size = size_of::<T>();
-        if call.len > 0 && src.offset() + target * size == dst.offset() + source * size {
+        if len > 0 && src.offset() + target * size == dst.offset() + source * size {
             return Ok(true);
         }
-        let end = |object: SymSlice<'_, T>| object.offset() + object.len() * size;
-        if src.offset() < end(dst) && dst.offset() < end(src) {
-            let (source_bytes, target_bytes) = (src.offset()..end(src), dst.offset()..end(dst));
-            return Err(ErrorKind::Overlap { pe: self.world.me(), source_bytes, target_bytes }.into());
-        }
-        Ok(false)
+        self.apart(src, dst).map(|()| false)
+    }
+
+    /// An error if two objects overlap.
+    pub(crate) fn apart<T: Elem>(&self, src: SymSlice<'_, T>, dst: SymSlice<'_, T>) -> Result<()> {
+        apart(self.world, src, dst)
     }
 }
 
+/// An error if two objects overlap.
+pub(crate) fn apart<T: Elem>(world: &World, src: SymSlice<'_, T>, dst: SymSlice<'_, T>) -> Result<()> {
+    let bytes = |object: SymSlice<'_, T>| object.offset()..object.offset() + object.len() * size_of::<T>();
+    let (source_bytes, target_bytes) = (bytes(src), bytes(dst));
+    if source_bytes.start < target_bytes.end && target_bytes.start < source_bytes.end {
+        return Err(ErrorKind::Overlap { pe: world.me(), source_bytes, target_bytes }.into());
+    }
+    Ok(())
+}
+
 impl<'t> State<'t> {
+    /// That of the next call.
+    fn number(&mut self) -> u64 {
+        self.calls += 1;
+        self.calls
+    }
+
     /// This PE's plan, made once.
     fn plan(&mut self, problem: Problem, algorithm: Algorithm, hosts: &Hosts, me: usize) -> Rc<Plan> {
         match &self.latest {
@@ -262,17 +399,59 @@ impl<'t> State<'t> {
     }
 }
 
-/// A collective that was started, with what it works on.
-struct Started<'t, T, K> {
-    run: Run<'t, T>,
+/// A collective with what it works on.
+pub(crate) struct Started<'b, T, K> {
+    number: u64,
+    run: Run<'b, T>,
     kernel: K,
-    call: Numbered,
+    call: Call,
 }
 
-impl<'t, T: Elem, K: Kernel<T>> Task<'t> for Started<'t, T, K> {
-    fn advance(&mut self, lane: &mut Lane<'t>, block: bool) -> Result<bool> {
-        let call = self.call;
-        self.run.advance(lane, &self.kernel, &|| call.to_string(), block)
+impl<T: Elem, K: Kernel<T>> Task for Started<'_, T, K> {
+    fn advance(&mut self, lane: &mut Lane<'_>, block: bool) -> Result<bool> {
+        let (number, call) = (self.number, &self.call);
+        self.run.advance(lane, &self.kernel, &|| call.text(number), block)
+    }
+}
+
+impl<T: Elem> Task for Told<'_, T> {
+    fn advance(&mut self, lane: &mut Lane<'_>, block: bool) -> Result<bool> {
+        Told::advance(self, lane, block)
+    }
+}
+
+/// A call with wrong arguments on this PE. It takes part in the first meeting, so that the others learn of it, and ends
+/// with the error.
+pub(crate) struct Refused {
+    number: u64,
+    error: Option<Error>,
+    text: String,
+    meeting: Option<Meeting>,
+}
+
+impl Refused {
+    pub(crate) fn new(number: u64, error: Error) -> Self {
+        Refused { number, text: String::new(), error: Some(error), meeting: None }
+    }
+
+    pub(crate) fn advance(&mut self, lane: &mut Lane<'_>, block: bool) -> Result<bool> {
+        if let (Some(error), None) = (&self.error, &self.meeting) {
+            let (digest, text) = refusal(self.number, error);
+            self.text = text;
+            self.meeting = Some(lane.team.meet(digest));
+        }
+        match meet(&mut self.meeting, lane.team, &|| self.text.clone(), block) {
+            Ok(false) => Ok(false),
+            // The others' side says less than what is wrong here.
+            Err(other) if !matches!(other.kind(), ErrorKind::Mismatch { .. }) => Err(other),
+            _ => self.error.take().map_or(Ok(true), Err),
+        }
+    }
+}
+
+impl Task for Refused {
+    fn advance(&mut self, lane: &mut Lane<'_>, block: bool) -> Result<bool> {
+        Refused::advance(self, lane, block)
     }
 }
 
@@ -309,48 +488,6 @@ impl Pending<'_, '_> {
         }
         state.ended.remove(&self.number).map_or(Ok(()), Err)
     }
-}
-
-/// A call with its number.
-#[derive(Clone, Copy)]
-struct Numbered {
-    number: u64,
-    call: Call,
-    in_place: bool,
-}
-
-impl Numbered {
-    fn digest(&self) -> u64 {
-        let Call { what, len, elem, op } = self.call;
-        let (code, root) = what.code();
-        digest(self.number, &[code, root, len as u64, pack(elem), pack(op), self.in_place.into()])
-    }
-}
-
-impl fmt::Display for Numbered {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Call { what, len, elem, op } = self.call;
-        let elem = elem.rsplit("::").next().unwrap_or(elem);
-        write!(f, "{what} #{} ({elem} × {len}", self.number)?;
-        if !op.is_empty() {
-            write!(f, ", {op}")?;
-        }
-        f.write_str(if self.in_place { ", in place)" } else { ")" })
-    }
-}
-
-/// Tells calls apart: multiplication and rotation of every part (the finaliser of Stafford's mix 13 ends it).
-fn digest(number: u64, parts: &[u64]) -> u64 {
-    let mixed = parts.iter().fold(number ^ 0x9e37_79b9_7f4a_7c15, |hash, part| {
-        (hash ^ part).wrapping_mul(0xbf58_476d_1ce4_e5b9).rotate_left(29)
-    });
-    (mixed ^ mixed >> 31).wrapping_mul(0x94d0_49bb_1331_11eb) >> 8
-}
-
-/// The first letters of a name and its length, as a number.
-fn pack(name: &str) -> u64 {
-    let letters = name.bytes().take(7).fold(0, |all, letter| all << 8 | u64::from(letter));
-    letters << 8 | name.len() as u64 & 0xff
 }
 
 /// Moves elements as they are: the kernel of collectives that combine nothing.

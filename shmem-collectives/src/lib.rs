@@ -37,6 +37,7 @@
 //! type, operation or root on any PE is an error on all of them, which names both sides, and costs nothing besides.
 #![forbid(unsafe_code)]
 
+mod call;
 mod calls;
 pub mod check;
 mod coll;
@@ -47,7 +48,10 @@ pub mod plan;
 pub mod plans;
 mod run;
 pub mod select;
+mod strided;
 mod tiny;
+mod told;
+mod unequal;
 
 pub use coll::{Coll, Pending};
 pub use select::Selection;

@@ -3,6 +3,7 @@
 //! A signal is a count in the receiver's memory that only its sender writes and that grows for ever; so nothing is reset, and the k-th wait for a PE
 //! waits for the k-th signal of that PE. A meeting is the team's own barrier; the first of a plan carries a digest of the call.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use smallvec::SmallVec;
@@ -10,7 +11,6 @@ use smallvec::SmallVec;
 use shmem::{Ctx, Elem, Kernel, Meeting, Result, Shared, SigRef, SymSlice, Team};
 
 use crate::plan::{At, Buf, Plan, Problem, Step};
-use crate::plans::Algorithm;
 
 /// 64-bit words from one PE's count to the next: a pair of cache lines.
 pub(crate) const FLAG: usize = 16;
@@ -23,13 +23,30 @@ pub(crate) struct Lane<'t> {
     flags: SymSlice<'t, u64>,
     sent: Vec<u64>,
     heard: Vec<u64>,
+    /// Whether all PEs' memory is mapped: what is put is then there, in order, for whoever hears of it.
+    mapped: bool,
+    /// Whether something was put that may not be there yet.
+    underway: Cell<bool>,
 }
 
 impl<'t> Lane<'t> {
     /// The lane over `flags`, which are zero on all PEs.
-    pub(crate) fn new(team: &'t Team<'t>, flags: SymSlice<'t, u64>) -> Self {
-        let n = team.n_pes();
-        Lane { team, ctx: team.ctx(), flags, sent: vec![0; n], heard: vec![0; n] }
+    pub(crate) fn new(team: &'t Team<'t>, flags: SymSlice<'t, u64>) -> Result<Self> {
+        let (n, ctx) = (team.n_pes(), team.ctx());
+        let reached = (0..n).map(|pe| ctx.ptr(flags, pe)).collect::<Result<Vec<_>>>()?;
+        let mapped = reached.iter().all(Option::is_some);
+        let underway = Cell::new(false);
+        Ok(Lane { team, ctx, flags, sent: vec![0; n], heard: vec![0; n], mapped, underway })
+    }
+
+    /// Waits until all that was put is there, before anybody is told so.
+    pub(crate) fn complete(&self) -> Result<()> {
+        if self.underway.replace(false) { self.ctx.quiet() } else { Ok(()) }
+    }
+
+    /// Something has been put.
+    pub(crate) fn has_put(&self) {
+        self.underway.set(!self.mapped);
     }
 
     fn flag(&self, pe: usize) -> Result<SymSlice<'t, u64>> {
@@ -37,6 +54,7 @@ impl<'t> Lane<'t> {
     }
 
     fn signal(&mut self, to: usize) -> Result<()> {
+        self.complete()?;
         self.sent[to] += 1;
         self.ctx.signal(SigRef::set(self.flag(self.team.me())?, self.sent[to]), to)
     }
@@ -84,8 +102,6 @@ impl<'b, T: Elem> Buffers<'b, T> {
 /// A collective under way.
 pub(crate) struct Run<'b, T> {
     pub(crate) problem: Problem,
-    /// Whose plan it is.
-    pub(crate) by: Algorithm,
     plan: Rc<Plan>,
     next: usize,
     pub(crate) buffers: Buffers<'b, T>,
@@ -97,9 +113,9 @@ pub(crate) struct Run<'b, T> {
 
 impl<'b, T: Elem> Run<'b, T> {
     /// The run of `plan`, whose first meeting carries `digest`.
-    pub(crate) fn new(problem: Problem, by: Algorithm, plan: Rc<Plan>, buffers: Buffers<'b, T>, digest: u64) -> Self {
+    pub(crate) fn new(problem: Problem, plan: Rc<Plan>, buffers: Buffers<'b, T>, digest: u64) -> Self {
         let met = plan.contains(&Step::Meet);
-        Run { problem, by, plan, next: 0, buffers, digest, met, meeting: None }
+        Run { problem, plan, next: 0, buffers, digest, met, meeting: None }
     }
 
     /// Gets as far as is possible without waiting, or to the end if it may block: true when the plan is done. `call` is for reports.
@@ -142,14 +158,11 @@ impl<'b, T: Elem> Run<'b, T> {
 
     /// Meets all PEs: false if it would have to wait.
     fn meet(&mut self, lane: &Lane<'_>, call: &dyn Fn() -> String, block: bool) -> Result<bool> {
-        let mut meeting = self.meeting.take().unwrap_or_else(|| lane.team.meet(self.digest));
-        if block {
-            meeting.wait(lane.team, call)?;
-        } else if !meeting.poll(lane.team, call)? {
-            self.meeting = Some(meeting);
-            return Ok(false);
+        if self.meeting.is_none() {
+            lane.complete()?;
+            self.meeting = Some(lane.team.meet(self.digest));
         }
-        Ok(true)
+        meet(&mut self.meeting, lane.team, call, block)
     }
 
     fn fold<K: Kernel<T>>(&self, lane: &Lane<'_>, kernel: &K, from: &[At], into: &[At]) -> Result<()> {
@@ -159,9 +172,27 @@ impl<'b, T: Elem> Run<'b, T> {
         let targets = into.iter().map(place).collect::<Result<Places<'b, T>>>()?;
         // What is combined of one PE's source alone goes through the kernel, too: it may scale. A plan moves everything else.
         let alone = self.problem.n == 1 && self.problem.what.reduces();
+        lane.has_put();
         match sources.as_slice() {
             [source] if !alone => lane.ctx.copy(*source, &targets),
             _ => lane.ctx.fold(&sources, &targets, kernel),
         }
     }
+}
+
+/// Goes on with a meeting: false, and the meeting kept, if it would have to wait and may not.
+pub(crate) fn meet(
+    meeting: &mut Option<Meeting>,
+    team: &Team<'_>,
+    call: &dyn Fn() -> String,
+    block: bool,
+) -> Result<bool> {
+    let Some(mut under_way) = meeting.take() else { return Ok(true) };
+    if block {
+        under_way.wait(team, call)?;
+    } else if !under_way.poll(team, call)? {
+        *meeting = Some(under_way);
+        return Ok(false);
+    }
+    Ok(true)
 }

@@ -4,7 +4,7 @@
 
 use shmem::{ErrorKind, Result};
 
-use crate::plan::{Collective, Hosts, Problem};
+use crate::plan::{Collective, Hosts, Problem, Uneven};
 use crate::plans::{Algorithm, Room};
 
 /// What a call has, and asks of an algorithm.
@@ -41,7 +41,7 @@ impl Selection {
     /// The algorithm and the elements of a piece for a call.
     pub(crate) fn choose(&self, problem: &Problem, hosts: &Hosts, need: Need) -> (Algorithm, usize) {
         let Problem { what, len, .. } = *problem;
-        let forced = self.forced.iter().find(|(name, _)| name == what.name()).map(|(_, algorithm)| *algorithm);
+        let forced = self.forced(what);
         let small = (len.saturating_mul(need.size) <= self.small).then_some(Algorithm::Small);
         // The largest piece whose work memory there is.
         let piece = (PIECE / need.size.max(1)).max(1);
@@ -58,6 +58,27 @@ impl Selection {
         };
         let choice = forced.into_iter().chain(small).chain([Algorithm::Direct]).find_map(fit);
         choice.unwrap_or((Algorithm::Pairwise, 1))
+    }
+
+    /// What is taken for every call of a collective.
+    pub(crate) fn forced(&self, what: Collective) -> Option<Algorithm> {
+        self.forced.iter().find(|(name, _)| name == what.name()).map(|(_, algorithm)| *algorithm)
+    }
+
+    /// The algorithm and the elements of a piece for a reduce-scatter by counts.
+    pub(crate) fn choose_uneven(&self, problem: &Uneven, need: Need) -> (Algorithm, usize) {
+        let chunk = (PIECE / need.size.max(1)).max(1);
+        let problem = Uneven { chunk, ..problem.clone() };
+        let fits = |algorithm: &Algorithm| {
+            let room = algorithm.room_uneven(&problem);
+            let planned = algorithm.plan_uneven(&problem, 0).is_some();
+            let whole = !need.whole || algorithm.folds_whole();
+            planned && whole && room.work <= need.room.work && room.slot <= need.room.slot
+        };
+        let small = problem.blocks.longest().saturating_mul(need.size) <= self.small;
+        let mut candidates =
+            self.forced(Collective::ReduceScatter).into_iter().chain(small.then_some(Algorithm::Small));
+        (candidates.find(fits).unwrap_or(Algorithm::Direct), chunk)
     }
 
     /// Takes `algorithm` for every call of the collective with this name, where it has a plan.

@@ -1,0 +1,148 @@
+//! Many calls in a row with PEs that come early or late, and several teams at once.
+
+use std::thread;
+use std::time::Duration;
+
+use shmem::{Result, World};
+use shmem_collectives::op::Sum;
+use shmem_collectives::plans::Algorithm;
+use shmem_collectives::{Coll, Pending};
+
+use crate::common::{Random, scaled};
+use crate::strict::forced;
+
+/// Holds this PE up, sometimes: what is tested is that nobody relies on the others' pace.
+fn dawdle(random: &mut Random) {
+    match random.below(40) {
+        0 => thread::sleep(Duration::from_micros(200)),
+        1..5 => (0..random.below(20)).for_each(|_| thread::yield_now()),
+        _ => {}
+    }
+}
+
+/// Calls of mixed kinds and lengths by the team of all PEs, of which every result is looked at.
+pub(crate) fn mixed(world: &World, coll: &Coll<'_>, calls: usize) -> Result<()> {
+    let team = coll.team();
+    let (me, n) = (team.me(), team.n_pes());
+    let (mut own, mut common) = (Random(world.me() as u64 + 17), Random(n as u64));
+    let (src, dst) = (world.alloc::<u64>(n * 300)?, world.alloc::<u64>(n * 300)?);
+    for call in 0..calls as u64 {
+        dawdle(&mut own);
+        let (kind, root) = (common.below(7), common.below(n));
+        let len = [1, 3, 40, 255, 300][common.below(5)];
+        let value = |pe: usize, i: usize| call * 1000 + (pe * 300 + i) as u64;
+        (0..n * len).try_for_each(|i| src.sym().write(i, value(me, i)))?;
+        let (all, block) = (src.sym().slice(..n * len)?, src.sym().slice(..len)?);
+        let (many, one) = (dst.sym().slice(..n * len)?, dst.sym().slice(..len)?);
+        let i = common.below(len);
+        let sum = |i: usize| (0..n).map(|pe| value(pe, i)).sum::<u64>();
+        let (given, expected) = match kind {
+            0 => {
+                coll.all_reduce(one, block, Sum)?;
+                (one.read(i)?, sum(i))
+            }
+            1 => {
+                coll.broadcast(one, block, root)?;
+                (one.read(i)?, value(root, i))
+            }
+            2 => {
+                coll.all_gather(many, block)?;
+                (many.read(root * len + i)?, value(root, i))
+            }
+            3 => {
+                coll.all_to_all(many, all)?;
+                (many.read(root * len + i)?, value(root, me * len + i))
+            }
+            4 => {
+                coll.reduce_scatter(one, all, Sum)?;
+                (one.read(i)?, sum(me * len + i))
+            }
+            5 => {
+                coll.all_gather_v(many, src.sym().slice(..if me == root { len } else { 0 })?)?;
+                (many.read(i)?, value(root, i))
+            }
+            _ => {
+                let pending = coll.start_all_reduce(one, block, Sum);
+                coll.start_scatter(one, all, root).wait()?;
+                pending.wait()?;
+                (one.read(i)?, value(root, me * len + i))
+            }
+        };
+        assert_eq!(given, expected, "call {call} of kind {kind}, {len} elements, root {root}, PE {me} of {n}");
+    }
+    world.free(src)?;
+    world.free(dst)
+}
+
+#[test]
+fn a_thousand_calls_in_a_row_with_pes_out_of_step() {
+    for n in [2, 3, 4, 8] {
+        shmem::local(n, |world| {
+            let team = world.team();
+            mixed(world, &Coll::new(world, &team)?, scaled(world, 1000).max(300))
+        })
+        .unwrap_or_else(|error| panic!("n = {n}: {error}"));
+    }
+}
+
+#[test]
+fn every_algorithm_in_a_row_with_pes_out_of_step() {
+    for n in [2, 3, 5] {
+        shmem::local(n, |world| {
+            let team = world.team();
+            Algorithm::ALL.into_iter().try_for_each(|one| mixed(world, &forced(world, &team, one)?, 60))
+        })
+        .unwrap_or_else(|error| panic!("n = {n}: {error}"));
+    }
+}
+
+#[test]
+fn teams_at_the_same_time_each_with_collectives_of_its_own() {
+    for n in [4, 5, 8] {
+        shmem::local(n, |world| {
+            let (team, me) = (world.team(), world.me());
+            let half = team.split_colour(Some(me as u64 % 2), 0)?.expect("every PE has a colour");
+            let (row, column) = team.split_2d(2)?;
+            let teams = [&half, &row, &column];
+            let everybody = Coll::new(world, &team)?;
+            let colls = teams.into_iter().map(|team| Coll::new(world, team)).collect::<Result<Vec<_>>>()?;
+            let src = world.alloc::<u64>(1000)?;
+            let targets = (0..4).map(|_| world.alloc::<u64>(1000)).collect::<Result<Vec<_>>>()?;
+            let mut random = Random(me as u64);
+            for round in 0..60_u64 {
+                dawdle(&mut random);
+                src.sym().fill(me as u64 + round);
+                // All under way at once, waited for in another order than they were started in.
+                let all: Vec<&Coll<'_>> = std::iter::once(&everybody).chain(&colls).collect();
+                let pending: Vec<Pending<'_, '_>> = all
+                    .iter()
+                    .zip(&targets)
+                    .map(|(coll, target)| coll.start_all_reduce(target.sym(), src.sym(), Sum))
+                    .collect();
+                let mut waiting: Vec<_> = pending.into_iter().rev().collect();
+                if round % 2 == 0 {
+                    waiting.reverse();
+                }
+                while !waiting.is_empty() {
+                    let mut still = Vec::new();
+                    for mut one in waiting {
+                        if !one.test()? {
+                            still.push(one);
+                        }
+                    }
+                    waiting = still;
+                    thread::yield_now();
+                }
+                for (coll, target) in all.iter().zip(&targets) {
+                    let sum = coll.team().members().into_iter().map(|pe| pe as u64 + round).sum::<u64>();
+                    assert_eq!(target.sym().to_vec(), vec![sum; 1000], "round {round}, PE {me} of {n}");
+                }
+                colls[round as usize % 3].all_reduce(targets[0].sym(), targets[1].sym(), Sum)?;
+                // The others of this team may still read what this PE writes in the next round of another team.
+                everybody.barrier()?;
+            }
+            Ok(())
+        })
+        .unwrap_or_else(|error| panic!("n = {n}: {error}"));
+    }
+}
