@@ -87,7 +87,7 @@ collectives! {
 }
 
 /// Whether a fold of some contributions gives what further folds can take: else each must take all at once.
-fn partial_results_are_elements<T: Elem, R: Reduce<T>>() -> bool {
+pub(crate) fn partial_results_are_elements<T: Elem, R: Reduce<T>>() -> bool {
     TypeId::of::<T>() == TypeId::of::<R::Acc>() && !R::FINISHES
 }
 
