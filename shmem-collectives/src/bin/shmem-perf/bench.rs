@@ -23,7 +23,7 @@ pub(crate) fn run(world: &World, bench: &Bench) -> Result<u64> {
     if let (Some(algorithm), Operation::Collective(what)) = (algorithm, operation) {
         coll.selection_mut().force(what.name(), algorithm)?;
     }
-    let size = need(sizes.ty, sizes.op)?.size;
+    let size = need(sizes.ty, sizes.op).map_err(shmem::Error::other)?.size;
     let lens = if operation.is_sized() { sizes.lens(size) } else { vec![1] };
     let block = lens.last().copied().unwrap_or(1).saturating_mul(size);
     let (from, into) = operation.blocks(n);

@@ -7,10 +7,9 @@ use std::ops::Range;
 
 use bytemuck::{bytes_of, cast_slice, pod_read_unaligned};
 use half::{bf16, f16};
-use num_complex::Complex;
 use shmem::{Ctx, Elem, Result, Shared, SigRef, SymSlice, World};
 use shmem_collectives::Coll;
-use shmem_collectives::op::{Op, Reduce, Type, Unsupported, Visit, dispatch};
+use shmem_collectives::op::{Avg, Max, Min, Op, Prod, Reduce, Sum, Type, Visit};
 use shmem_collectives::plan::Collective;
 use shmem_collectives::plans::Room;
 use shmem_collectives::select::Need;
@@ -59,16 +58,38 @@ pub(crate) struct Spec<'a, 't> {
 impl Spec<'_, '_> {
     /// Fills the source, and gives the case to `f`.
     pub(crate) fn with(self, f: &mut dyn FnMut(&mut dyn Case) -> Result<()>) -> Result<()> {
-        dispatch(self.ty, self.op, Make { spec: self, f })?
+        dispatch(self.ty, self.op, Make { spec: self, f }).map_err(shmem::Error::other)?
     }
 }
 
 /// What a reduction asks of an algorithm besides memory.
 ///
 /// # Errors
-/// [`Unsupported`] if the type does not have it.
-pub(crate) fn need(ty: Type, op: Op) -> Result<Need, Unsupported> {
+/// Why there is no such.
+pub(crate) fn need(ty: Type, op: Op) -> Result<Need, String> {
     dispatch(ty, op, Needs)
+}
+
+/// Calls `visit` with a typed reduction: of those that the library has, the ones that NCCL's tests have, too. Each costs a second of compilation.
+fn dispatch<V: Visit>(ty: Type, op: Op, visit: V) -> Result<V::Out, String> {
+    macro_rules! pairs {
+        ($($variant:ident: $elem:ty),*; $($op:ident),*) => {
+            pairs!(@types [$($op),*] $($variant: $elem),*)
+        };
+        (@types $ops:tt $($variant:ident: $elem:ty),*) => {
+            match ty {
+                $(Type::$variant => pairs!(@ops $variant: $elem, $ops),)*
+                _ => Err(format!("{ty} is not measured: give one of {}", [$(Type::$variant.name()),*].join(", "))),
+            }
+        };
+        (@ops $variant:ident: $elem:ty, [$($op:ident),*]) => {
+            match op {
+                $(Op::$op => Ok(visit.visit::<$elem, _>($op)),)*
+                _ => Err(format!("{op} is not measured: give one of {}", [$(Op::$op.name()),*].join(", "))),
+            }
+        };
+    }
+    pairs!(U8: u8, I32: i32, I64: i64, F16: f16, Bf16: bf16, F32: f32, F64: f64; Sum, Prod, Min, Max, Avg)
 }
 
 struct Needs;
@@ -94,7 +115,7 @@ impl Visit for Make<'_, '_, '_> {
         let (n, me) = (world.n_pes(), world.me());
         let base = if self.spec.op == Op::Prod { 2 } else { PERIOD };
         let period = |pe: usize| -> Vec<T> {
-            (0..PERIOD).map(|i| element(ty, 1 + (pe * 31 + i * 7) % PERIOD % base, i)).collect()
+            (0..PERIOD).map(|i| element(ty, 1 + ((pe * 31 + i * 7) % PERIOD % base) as u8)).collect()
         };
         let sources: Vec<Vec<T>> = (0..n).map(period).collect();
         let (from, into) = operation.blocks(n);
@@ -212,36 +233,15 @@ fn worthless<T: Elem>() -> T {
     pod_read_unaligned(&vec![0xa5; size_of::<T>()])
 }
 
-/// A value of a type, with an index if elements have one.
-fn element<T: Elem>(ty: Type, value: usize, index: usize) -> T {
-    macro_rules! bytes {
-        ($($variant:ident: $value:expr;)*) => {
-            match ty {
-                $(Type::$variant => bytes_of(&$value).to_vec(),)*
-            }
-        };
+/// A small value of one of the types of [`dispatch`].
+fn element<T: Elem>(ty: Type, value: u8) -> T {
+    match ty {
+        Type::I32 => pod_read_unaligned(bytes_of(&i32::from(value))),
+        Type::I64 => pod_read_unaligned(bytes_of(&i64::from(value))),
+        Type::F16 => pod_read_unaligned(bytes_of(&f16::from(value))),
+        Type::Bf16 => pod_read_unaligned(bytes_of(&bf16::from(value))),
+        Type::F32 => pod_read_unaligned(bytes_of(&f32::from(value))),
+        Type::F64 => pod_read_unaligned(bytes_of(&f64::from(value))),
+        _ => pod_read_unaligned(&[value]),
     }
-    let small = value as u8; // at most PERIOD
-    let mut bytes = bytes! {
-        I8: (small as i8);
-        I16: i16::from(small);
-        I32: i32::from(small);
-        I64: i64::from(small);
-        Isize: isize::from(small);
-        U8: small;
-        U16: u16::from(small);
-        U32: u32::from(small);
-        U64: u64::from(small);
-        Usize: usize::from(small);
-        F16: f16::from(small);
-        Bf16: bf16::from(small);
-        F32: f32::from(small);
-        F64: f64::from(small);
-        Complex64: Complex::from(f32::from(small));
-        Complex128: Complex::from(f64::from(small));
-    };
-    if size_of::<T>() > bytes.len() {
-        bytes.extend((index as u64).to_ne_bytes());
-    }
-    pod_read_unaligned(&bytes)
 }

@@ -61,10 +61,10 @@ struct Sizes {
     /// From a size to the next
     #[arg(short, value_name = "FACTOR", default_value = "2", value_parser = clap::value_parser!(u64).range(2..))]
     factor: u64,
-    /// Type of the elements
+    /// Type of the elements: u8, i32, i64, f16, bf16, f32 or f64
     #[arg(short = 't', long = "type", value_name = "TYPE", default_value = "f32", value_parser = str::parse::<Type>)]
     ty: Type,
-    /// What reductions do
+    /// What reductions do: sum, prod, min, max or avg
     #[arg(short, long, value_name = "OP", default_value = "sum", value_parser = str::parse::<Op>)]
     op: Op,
 }
@@ -174,7 +174,7 @@ impl Bench {
                 return Some(error.to_string());
             }
         }
-        case::need(ty, op).err().map(|error| error.to_string())
+        case::need(ty, op).err()
     }
 }
 

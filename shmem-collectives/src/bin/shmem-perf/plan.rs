@@ -21,7 +21,7 @@ pub(crate) fn print(plan: &Plan, config: &Config) -> Result<(), String> {
     let selection = Selection::new(config).map_err(|error| text(&error))?;
     let hosts = hosts.clone().unwrap_or_else(|| Hosts::one(pes.unwrap_or(2)));
     let n = hosts.n();
-    let mut need = need(sizes.ty, sizes.op).map_err(|error| text(&error))?;
+    let mut need = need(sizes.ty, sizes.op)?;
     need.room = Coll::room(config.team_workspace, n, need.size);
     println!(
         "# {what}: {n} PEs on {}, workspace of {}",
