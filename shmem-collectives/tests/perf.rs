@@ -245,7 +245,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
+        let _ = if self.0.is_dir() { std::fs::remove_dir_all(&self.0) } else { std::fs::remove_file(&self.0) };
     }
 }
 
@@ -271,11 +271,17 @@ fn a_measured_table_is_what_the_next_run_takes() {
 
 #[test]
 fn pes_with_different_tables_are_told() {
-    let table = Scratch::new("differs");
-    let reports = shmem::local(3, |world| {
-        let mut config = world.config().clone();
-        std::fs::write(&table.0, format!("allreduce any {}\n", ["direct", "ring"][world.me() / 2])).unwrap();
-        Ok(config.set("SHMEM_COLL_TABLE", table.path()))
-    });
-    drop(reports);
+    let scratch = Scratch::new("differs");
+    for (pe, algorithm) in ["direct", "direct", "ring"].iter().enumerate() {
+        let directory = scratch.0.join(pe.to_string());
+        std::fs::create_dir_all(&directory).unwrap();
+        std::fs::write(directory.join("table"), format!("allreduce any {algorithm}\n")).unwrap();
+    }
+    let script = "cd \"$0/$SHMEM_PE\" && exec \"$1\" allreduce -e 8";
+    let mut command = Command::new(shmemrun());
+    command.args(["-n", "3", "--timeout", "120", "sh", "-c", script, scratch.path(), PERF]);
+    let output = command.env("SHMEM_COLL_TABLE", "table").stdin(Stdio::null()).output().unwrap();
+    let err = stderr(&output, 1);
+    let sides = err.lines().find(|line| line.contains("PEs 0-1")).unwrap_or_else(|| panic!("{err}"));
+    assert!(sides.contains("PE 2") && sides.matches("collectives with table ").count() == 2, "{err}");
 }

@@ -1,5 +1,5 @@
-//! A measured table as a file: a line `collective bytes algorithm` for each row, in order of bytes, the last of each collective for `any`. Lines that begin
-//! with `#`, and empty ones, say nothing.
+//! A measured table as a file: a line `collective bytes algorithm` for each row, in order of bytes, the last of each collective for `any`. Of
+//! several for the same bytes, the first that can do a call is taken. Lines that begin with `#`, and empty ones, say nothing.
 
 use std::fmt::Write;
 
@@ -47,7 +47,7 @@ pub fn parse(text: &str) -> Result<Vec<Row>, Wrong> {
         }
         let in_order = |row: &Row| {
             let last = rows.iter().rfind(|last| last.collective == row.collective);
-            last.is_none_or(|last| last.up_to < row.up_to)
+            last.is_none_or(|last| last.up_to <= row.up_to)
         };
         let row = parse_row(line).filter(in_order);
         rows.push(row.ok_or_else(|| Wrong::Line { line: i + 1, text: line.chars().take(80).collect() })?);

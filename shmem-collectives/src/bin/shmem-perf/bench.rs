@@ -2,6 +2,7 @@
 
 use shmem::{Result, World};
 use shmem_collectives::Coll;
+use shmem_collectives::op::Type;
 use shmem_collectives::plans::Algorithm;
 
 use crate::case::{Case, Memory, Spec, need};
@@ -16,8 +17,8 @@ const SAMPLE: usize = 64 << 10;
 const APART: usize = 16;
 
 /// Runs the sweep as one PE; wrong elements on all PEs.
-pub(crate) fn run(world: &World, bench: &Bench) -> Result<u64> {
-    let Bench { operation, sizes, calls, warm_ups, checks, algorithm, .. } = bench;
+pub(crate) fn run(world: &World, operation: Operation, bench: &Bench) -> Result<u64> {
+    let Bench { sizes, calls, warm_ups, checks, algorithm, .. } = bench;
     let (team, n) = (world.team(), world.n_pes());
     let mut coll = Coll::new(world, &team)?;
     if let (Some(algorithm), Operation::Collective(what)) = (algorithm, operation) {
@@ -40,12 +41,11 @@ pub(crate) fn run(world: &World, bench: &Bench) -> Result<u64> {
         counter: words.sym().slice(APART..)?,
     };
     if world.me() == 0 {
-        head(bench, n);
+        head(operation, bench, n);
     }
     let mut all_wrong = 0;
     for len in lens {
-        let spec =
-            Spec { world, ctx: &ctx, coll: &coll, memory, operation: *operation, ty: sizes.ty, op: sizes.op, len };
+        let spec = Spec { world, ctx: &ctx, coll: &coll, memory, operation, ty: sizes.ty, op: sizes.op, len };
         spec.with(&mut |case| {
             let mut wrong = 0;
             for _ in 0..*checks {
@@ -54,11 +54,11 @@ pub(crate) fn run(world: &World, bench: &Bench) -> Result<u64> {
             for _ in 0..*warm_ups {
                 case.call()?;
             }
-            let times = clock.time(case, *calls as usize, inner(*operation, len * size))?;
+            let times = clock.time(case, *calls as usize, inner(operation, len * size))?;
             all_wrong += wrong;
             if world.me() == 0 {
                 let algorithm = coll.latest_algorithm().map_or("-", Algorithm::name);
-                line(&Row { bench, n, len, size, times, algorithm, wrong });
+                line(&Row { operation, ty: sizes.ty, n, len, size, times, algorithm, wrong });
             }
             Ok(())
         })?;
@@ -101,7 +101,8 @@ impl Sizes {
 
 /// A line of the table.
 struct Row<'a> {
-    bench: &'a Bench,
+    operation: Operation,
+    ty: Type,
     n: usize,
     len: usize,
     size: usize,
@@ -110,8 +111,8 @@ struct Row<'a> {
     wrong: u64,
 }
 
-fn head(bench: &Bench, n: usize) {
-    let Bench { operation, sizes, calls, warm_ups, .. } = bench;
+fn head(operation: Operation, bench: &Bench, n: usize) {
+    let Bench { sizes, calls, warm_ups, .. } = bench;
     println!(
         "# {} of {n} PEs, {}, {calls} calls after {warm_ups}; bytes of a block, microseconds, GB/s",
         operation.name(),
@@ -124,15 +125,15 @@ fn head(bench: &Bench, n: usize) {
 }
 
 fn line(row: &Row<'_>) {
-    let Row { bench, n, len, size, times, algorithm, wrong } = row;
+    let Row { operation, ty, n, len, size, times, algorithm, wrong } = row;
     let Times { min, median, p99, deviation } = times;
-    let (bytes, count, ty) = match bench.operation {
+    let (bytes, count, shown) = match operation {
         Operation::Barrier => (0, 0, "-"),
         Operation::FetchAdd => (8, 1, "u64"),
-        _ => (len * size, *len, bench.sizes.ty.name()),
+        _ => (len * size, *len, ty.name()),
     };
-    let bus = bench.operation.bus_factor(*n) * bytes as f64 / (median * 1e3).max(f64::MIN_POSITIVE);
+    let bus = operation.bus_factor(*n) * bytes as f64 / (median * 1e3).max(f64::MIN_POSITIVE);
     println!(
-        "{bytes:>12} {count:>11} {ty:>10} {min:>11.3} {median:>11.3} {p99:>11.3} {deviation:>10.3}  {algorithm:<12} {bus:>9.3} {wrong:>7}"
+        "{bytes:>12} {count:>11} {shown:>10} {min:>11.3} {median:>11.3} {p99:>11.3} {deviation:>10.3}  {algorithm:<12} {bus:>9.3} {wrong:>7}"
     );
 }

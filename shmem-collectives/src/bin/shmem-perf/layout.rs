@@ -62,6 +62,13 @@ impl Operation {
         }
     }
 
+    pub(crate) fn collective(self) -> Option<Collective> {
+        match self {
+            Operation::Collective(what) => Some(what),
+            _ => None,
+        }
+    }
+
     /// Whether a call has a size; those without are timed once.
     pub(crate) fn is_sized(self) -> bool {
         !matches!(self, Operation::FetchAdd | Operation::Barrier)

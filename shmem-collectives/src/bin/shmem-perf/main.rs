@@ -39,7 +39,7 @@ struct Line {
     #[command(subcommand)]
     command: Option<Command>,
     #[command(flatten)]
-    bench: Option<Bench>,
+    bench: Bench,
 }
 
 #[derive(Subcommand)]
@@ -72,8 +72,8 @@ struct Sizes {
 #[derive(Args)]
 struct Bench {
     /// The operation: put, get, put_signal, fetch_add, barrier, or a collective such as allreduce
-    #[arg(value_name = "OP", value_parser = str::parse::<Operation>)]
-    operation: Operation,
+    #[arg(value_name = "OP", value_parser = str::parse::<Operation>, required = true)]
+    operation: Option<Operation>,
     #[command(flatten)]
     sizes: Sizes,
     /// Timed calls of each size
@@ -132,14 +132,15 @@ fn main() -> ExitCode {
         Ok(config) => config,
         Err(error) => return failed(&error.to_string()),
     };
-    let result = match (line.command, line.bench) {
+    let bench = line.bench;
+    let result = match (line.command, bench.operation) {
         (Some(Command::Plan(plan)), _) => {
             return plan::print(&plan, &config).map_or_else(|why| wrong(&why), |()| ExitCode::SUCCESS);
         }
         (Some(Command::Tune(tune)), _) => pes_run(tune.pes, &config, |world| tune::run(world, &tune)),
-        (None, Some(bench)) => match bench.refused() {
+        (None, Some(operation)) => match bench.refused(operation) {
             Some(why) => return wrong(&why),
-            None => pes_run(bench.pes, &config, |world| bench::run(world, &bench)),
+            None => pes_run(bench.pes, &config, |world| bench::run(world, operation, &bench)),
         },
         (None, None) => return wrong("give an OP, or plan or tune"),
     };
@@ -160,14 +161,14 @@ fn pes_run(pes: Option<usize>, config: &Config, f: impl Fn(&World) -> Result<u64
 
 impl Bench {
     /// Why it makes no sense.
-    fn refused(&self) -> Option<String> {
+    fn refused(&self, operation: Operation) -> Option<String> {
         let Sizes { begin, end, ty, op, .. } = self.sizes;
         if begin > end {
             return Some(format!("-b {begin} is more than -e {end}"));
         }
         if let Some(algorithm) = &self.algorithm {
-            let Operation::Collective(what) = self.operation else {
-                return Some(format!("--algo {algorithm}: {} is no collective", self.operation.name()));
+            let Operation::Collective(what) = operation else {
+                return Some(format!("--algo {algorithm}: {} is no collective", operation.name()));
             };
             let forced = shmem_collectives::Selection::default().force(what.name(), algorithm);
             if let Err(error) = forced {

@@ -1,6 +1,6 @@
 //! How a call is timed: each after a barrier that is not; the time of a call is that of the slowest PE.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use shmem::{Ctx, Result, Shared, SymSlice, World};
 
@@ -44,6 +44,12 @@ impl Clock<'_, '_> {
     /// The sum over all PEs. Collective.
     pub(crate) fn sum(&self, mine: u64) -> Result<u64> {
         Ok(self.combine(&[mine], |a, b| a + b)?[0])
+    }
+
+    /// The time that has passed since `begin`, on the PE where it is longest. Collective.
+    pub(crate) fn since(&self, begin: Instant) -> Result<Duration> {
+        let mine = begin.elapsed().as_nanos() as u64;
+        Ok(Duration::from_nanos(self.combine(&[mine], u64::max)?[0]))
     }
 
     /// Combines what all PEs have, element by element. Collective.
