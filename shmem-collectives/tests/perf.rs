@@ -134,7 +134,7 @@ fn every_operation_is_right_and_fills_its_columns() {
 #[test]
 fn types_and_operations_are_checked_too() {
     for (ty, op) in [("bf16", "sum"), ("u8", "avg"), ("f64", "prod"), ("i64", "max"), ("f16", "avg")] {
-        for operation in ["allreduce", "reduce_scatter", "exscan", "allgather"] {
+        for operation in ["allreduce", "reduce", "reduce_scatter", "allgather"] {
             let args = [&[operation, "-t", ty, "-o", op, "--pes", "3"], &SHORT[..]].concat();
             let rows = rows(&perf(None, &args, &[]));
             assert!(rows.iter().all(|row| row.wrong == 0 && row.ty == ty), "{operation} {ty} {op}: {rows:?}");
@@ -258,7 +258,10 @@ fn a_measured_table_is_what_the_next_run_takes() {
         let of = rows.iter().filter(|row| row.collective == name);
         assert_eq!(of.last().unwrap().up_to, usize::MAX, "{name}");
     }
-    for row in rows.iter().filter(|row| row.up_to < 1 << 20) {
+    // Of rows for the same bytes the first is taken.
+    let mut first = rows.clone();
+    first.dedup_by_key(|row| (row.collective, row.up_to));
+    for row in first.iter().filter(|row| row.up_to < 1 << 20) {
         let size = row.up_to.to_string();
         let args = [row.collective, "-b", &size, "-e", &size, "-n", "2"];
         let taken = algorithms(&perf(Some(2), &args, &[("SHMEM_COLL_TABLE", table.path())]));

@@ -113,11 +113,12 @@ struct Row<'a> {
 
 fn head(operation: Operation, bench: &Bench, n: usize) {
     let Bench { sizes, calls, warm_ups, .. } = bench;
-    println!(
-        "# {} of {n} PEs, {}, {calls} calls after {warm_ups}; bytes of a block, microseconds, GB/s",
-        operation.name(),
-        sizes.op
-    );
+    let name = match operation {
+        Operation::Collective(what) if what.reduces() => format!("{what} ({})", sizes.op),
+        Operation::Collective(what) => what.to_string(),
+        _ => operation.name().to_owned(),
+    };
+    println!("# {name}, {n} PEs, {calls} calls after {warm_ups}; bytes of a block, microseconds, GB/s");
     println!(
         "#{:>11} {:>11} {:>10} {:>11} {:>11} {:>11} {:>10}  {:<12} {:>9} {:>7}",
         "size", "count", "type", "min", "median", "p99", "deviation", "algorithm", "bus", "wrong"

@@ -214,7 +214,7 @@ impl<T: Elem, R: Reduce<T>> Typed<'_, '_, T, R> {
         let one = |i: usize| {
             let widened = self.sources[pes.clone()].iter().map(|source| self.op.widen(source[i]));
             let acc = widened.reduce(|left, right| self.op.combine(left, right));
-            acc.map_or_else(worthless, |acc| self.op.finish(acc, self.sources.len()))
+            acc.map_or_else(worthless, |acc| self.op.finish(acc, pes.len()))
         };
         (0..PERIOD).map(one).collect()
     }

@@ -179,11 +179,13 @@ impl Bench {
     }
 }
 
-/// Says it, on the PE that speaks for all, and ends with the status for wrong command lines.
+/// Says it and ends with the status for wrong command lines. All PEs of a job have the same one: PE 0 speaks for them, and the others end in peace, so that
+/// the launcher does not end PE 0 before it has spoken.
 fn wrong(why: &str) -> ExitCode {
-    if std::env::var("SHMEM_PE").map_or(true, |pe| pe == "0") {
-        eprintln!("shmem-perf: {why}");
+    if std::env::var("SHMEM_PE").is_ok_and(|pe| pe != "0") {
+        return ExitCode::SUCCESS;
     }
+    eprintln!("shmem-perf: {why}");
     ExitCode::from(USAGE)
 }
 

@@ -55,7 +55,7 @@ pub(crate) fn run(world: &World, tune: &Tune) -> Result<u64> {
             measurements -= candidates(what).len() * ROUNDS;
             let times = stand.race(what, bytes)?;
             let before = points.last().map_or(&[Algorithm::Small][..], |(_, before)| before);
-            let best = preferred(&times, before);
+            let best = preferred(&times, before, what.reduces());
             match points.last_mut() {
                 Some((up_to, before)) if *before == best => *up_to = bytes,
                 _ => points.push((bytes, best)),
@@ -133,7 +133,7 @@ impl Stand<'_, '_> {
 
 /// What to take: the algorithm of the size before, if it is close to the fastest, else that; and if it does not fold whole, then the best that does, for
 /// reductions that ask for it.
-fn preferred(times: &[(Algorithm, f64)], before: &[Algorithm]) -> Vec<Algorithm> {
+fn preferred(times: &[(Algorithm, f64)], before: &[Algorithm], reduces: bool) -> Vec<Algorithm> {
     let choose = |times: &[(Algorithm, f64)]| {
         let (fastest, best) = fastest(times)?;
         let kept = times.iter().find(|(algorithm, time)| before.contains(algorithm) && *time <= CLOSE * best);
@@ -141,7 +141,9 @@ fn preferred(times: &[(Algorithm, f64)], before: &[Algorithm]) -> Vec<Algorithm>
     };
     let whole: Vec<_> = times.iter().copied().filter(|(algorithm, _)| algorithm.folds_whole()).collect();
     let mut chosen: Vec<Algorithm> = choose(times).into_iter().chain(choose(&whole)).collect();
-    chosen.truncate(if chosen.first().is_some_and(|first| first.folds_whole()) { 1 } else { 2 });
+    if !reduces || chosen.first().is_some_and(|first| first.folds_whole()) {
+        chosen.truncate(1);
+    }
     chosen
 }
 
@@ -175,11 +177,12 @@ mod tests {
     #[test]
     fn close_times_change_nothing_and_reductions_that_fold_whole_have_a_row() {
         let times = [(Small, 1.05), (Direct, 1.0), (Ring, 3.0)];
-        assert_eq!(preferred(&times, &[Small]), [Small]);
-        assert_eq!(preferred(&times, &[Ring, Direct]), [Direct]);
+        assert_eq!(preferred(&times, &[Small], true), [Small]);
+        assert_eq!(preferred(&times, &[Ring, Direct], true), [Direct]);
         let times = [(Small, 2.0), (Direct, 1.5), (Ring, 1.0), (Recursive, 1.02)];
-        assert_eq!(preferred(&times, &[Recursive, Small]), [Recursive, Direct]);
-        assert_eq!(preferred(&times, &[]), [Ring, Direct]);
-        assert_eq!(preferred(&[], &[Small]), []);
+        assert_eq!(preferred(&times, &[Recursive, Small], true), [Recursive, Direct]);
+        assert_eq!(preferred(&times, &[], true), [Ring, Direct]);
+        assert_eq!(preferred(&times, &[], false), [Ring]);
+        assert_eq!(preferred(&[], &[Small], true), []);
     }
 }
