@@ -1,4 +1,5 @@
 //! `shmem-perf` as users run it: under `shmemrun` and alone.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers, too")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -23,7 +24,8 @@ const OPERATIONS: [&str; 15] = [
     "exscan",
 ];
 
-/// The launcher, built once for the profile of this test: it belongs to another package, which cargo does not build for this one's tests.
+/// The launcher, built once for the profile of this test: it belongs to another package, which cargo does not build for
+/// this one's tests.
 fn shmemrun() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(|| {
@@ -255,8 +257,8 @@ fn a_measured_table_is_what_the_next_run_takes() {
     assert_eq!(stdout(&perf(Some(2), &["tune", "-o", table.path()], &[])), "");
     let rows = shmem_collectives::select::parse(&std::fs::read_to_string(&table.0).unwrap()).unwrap();
     for name in shmem_collectives::plan::Collective::NAMES {
-        let of = rows.iter().filter(|row| row.collective == name);
-        assert_eq!(of.last().unwrap().up_to, usize::MAX, "{name}");
+        let mut of = rows.iter().filter(|row| row.collective == name);
+        assert_eq!(of.next_back().unwrap().up_to, usize::MAX, "{name}");
     }
     // Of rows for the same bytes the first is taken.
     let mut first = rows.clone();

@@ -1,5 +1,6 @@
-//! A measured table as a file: a line `collective bytes algorithm` for each row, in order of bytes, the last of each collective for `any`. Of
-//! several for the same bytes, the first that can do a call is taken. Lines that begin with `#`, and empty ones, say nothing.
+//! A measured table as a file: a line `collective bytes algorithm` for each row, in order of bytes, the last of each
+//! collective for `any`. Of several for the same bytes, the first that can do a call is taken. Lines that begin with
+//! `#`, and empty ones, say nothing.
 
 use std::fmt::Write;
 
@@ -53,7 +54,7 @@ pub fn parse(text: &str) -> Result<Vec<Row>, Wrong> {
         rows.push(row.ok_or_else(|| Wrong::Line { line: i + 1, text: line.chars().take(80).collect() })?);
     }
     let end = |name: &&str| rows.iter().rfind(|row| row.collective == *name).is_some_and(|row| row.up_to != usize::MAX);
-    match Collective::NAMES.into_iter().find(|name| end(&name)) {
+    match Collective::NAMES.into_iter().find(end) {
         Some(name) => Err(Wrong::Open(name)),
         None => Ok(rows),
     }

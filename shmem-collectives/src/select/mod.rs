@@ -1,7 +1,9 @@
-//! Which algorithm a call takes: one table ([`Row`]) over the collective, the bytes of a block and whether the team lives on one host or several.
+//! Which algorithm a call takes: one table ([`Row`]) over the collective, the bytes of a block and whether the team
+//! lives on one host or several.
 //!
-//! The choice is a pure function of values that are equal on all PEs: were it not, they would run different plans. The settings are compared when the
-//! world starts, what they name (the file of `SHMEM_COLL_TABLE`) when [`Coll::new`](crate::Coll::new) meets with [`Selection::digest`].
+//! The choice is a pure function of values that are equal on all PEs: were it not, they would run different plans. The
+//! settings are compared when the world starts, what they name (the file of `SHMEM_COLL_TABLE`) when
+//! [`Coll::new`](crate::Coll::new) meets with [`Selection::digest`].
 //!
 //! - `rows`: the table that is built in, with its reasons;
 //! - `file`: a measured table as text.
@@ -209,10 +211,11 @@ impl Selection {
         choice.unwrap_or(Choice { algorithm: Algorithm::Pairwise, chunk: 1, because: Because::NoRow })
     }
 
-    /// Takes `algorithm` for every call of the collective with this name that it can do: of this length, in this memory, with this reduction.
+    /// Takes `algorithm` for every call of the collective with this name that it can do: of this length, in this
+    /// memory, with this reduction.
     ///
-    /// # Errors
-    /// [`BadSetting`](ErrorKind::BadSetting) for names of nothing, and for an algorithm that has no plan for the collective.
+    /// # Errors [`BadSetting`](ErrorKind::BadSetting) for names of nothing, and for an algorithm that has no plan for
+    /// the collective.
     pub fn force(&mut self, collective: &str, algorithm: &str) -> Result<()> {
         let bad = |form: String| ErrorKind::BadSetting { name: collective.into(), value: algorithm.into(), form };
         let Some(kind) = Collective::NAMES.iter().position(|name| *name == collective) else {

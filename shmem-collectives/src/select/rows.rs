@@ -32,11 +32,13 @@ pub enum Where {
     Hosts,
 }
 
-/// Bytes of a block up to which the one-shot algorithm is taken where memory is shared. Measured with 2 PEs: at 2 KiB it needs one hand-over where
+/// Bytes of a block up to which the one-shot algorithm is taken where memory is shared. Measured with 2 PEs: at 2 KiB
+/// it needs one hand-over where
 /// `direct` needs two; from 4 KiB the copies to and from the slots cost more than that.
 const SMALL: usize = 2048;
 
-/// Bytes of a block up to which an all-to-all passes blocks on: a block then travels log2(n) / 2 times, in log2(n) messages instead of n.
+/// Bytes of a block up to which an all-to-all passes blocks on: a block then travels log2(n) / 2 times, in log2(n)
+/// messages instead of n.
 const BRUCK: usize = 1024;
 
 /// The largest block of a built-in row between hosts.
@@ -57,7 +59,6 @@ const HOSTS: &[(&[&str], Limit, Algorithm, &str)] = &[
     (&["allreduce"], Limit::Threshold, Halving, "2 log2(n) messages, and hardly more bytes than a ring"),
     (&["allreduce", "reduce_scatter"], Limit::None, Hierarchical, "each byte crosses the wire once a host"),
     (&["reduce_scatter"], Limit::Threshold, Halving, "log2(n) messages"),
-    (&["allreduce", "reduce_scatter", "allgather"], Limit::None, Ring, "the fewest bytes, to one neighbour"),
     (&["reduce", "broadcast"], Limit::Threshold, Tree, "log2(n) messages"),
     (&["broadcast"], Limit::None, Hierarchical, "each byte crosses the wire once a host"),
     (&["reduce", "broadcast"], Limit::None, DoubleTree, "log2(n) steps, pipelined; every PE sends what it gets once"),
@@ -72,6 +73,7 @@ const HOSTS: &[(&[&str], Limit, Algorithm, &str)] = &[
     (&["alltoall"], Limit::None, Pairwise, "each byte moves once; nobody gets from two at a time"),
     (&["inscan", "exscan"], Limit::Bytes(SMALL), Small, "one exchange of all blocks"),
     (&["inscan", "exscan"], Limit::None, Direct, "needs no memory"),
+    (&["allreduce", "reduce_scatter", "allgather"], Limit::None, Ring, "the fewest bytes, to one neighbour"),
 ];
 
 /// The table that is built in; between hosts it saves messages up to `threshold` bytes, and bytes beyond.

@@ -10,7 +10,8 @@ use crate::layout::Operation;
 use crate::time::{Clock, Times};
 use crate::{Bench, Sizes};
 
-/// Bytes that one sample of a short one-sided operation moves: many calls, for a call takes less time than reading the clock.
+/// Bytes that one sample of a short one-sided operation moves: many calls, for a call takes less time than reading the
+/// clock.
 const SAMPLE: usize = 64 << 10;
 
 /// 64-bit words between words that different PEs write: a pair of cache lines.
@@ -135,6 +136,7 @@ fn line(row: &Row<'_>) {
     };
     let bus = operation.bus_factor(*n) * bytes as f64 / (median * 1e3).max(f64::MIN_POSITIVE);
     println!(
-        "{bytes:>12} {count:>11} {shown:>10} {min:>11.3} {median:>11.3} {p99:>11.3} {deviation:>10.3}  {algorithm:<12} {bus:>9.3} {wrong:>7}"
+        "{bytes:>12} {count:>11} {shown:>10} {min:>11.3} {median:>11.3} {p99:>11.3} {deviation:>10.3}  \
+         {algorithm:<12} {bus:>9.3} {wrong:>7}"
     );
 }

@@ -1,7 +1,8 @@
 //! An operation on elements of a type: the only generic part, made once for each type and reduction that there is.
 //!
-//! Sources repeat themselves every [`PERIOD`] elements, so that the serial result of any size is that of one period for every set of PEs. Their values
-//! are small whole numbers (powers of two for products), for which every type gives the same result in any order.
+//! Sources repeat themselves every [`PERIOD`] elements, so that the serial result of any size is that of one period for
+//! every set of PEs. Their values are small whole numbers (powers of two for products), for which every type gives the
+//! same result in any order.
 
 use std::ops::Range;
 
@@ -70,7 +71,8 @@ pub(crate) fn need(ty: Type, op: Op) -> Result<Need, String> {
     dispatch(ty, op, Needs)
 }
 
-/// Calls `visit` with a typed reduction: of those that the library has, the ones that NCCL's tests have, too. Each costs a second of compilation.
+/// Calls `visit` with a typed reduction: of those that the library has, the ones that NCCL's tests have, too. Each
+/// costs a second of compilation.
 fn dispatch<V: Visit>(ty: Type, op: Op, visit: V) -> Result<V::Out, String> {
     macro_rules! pairs {
         ($($variant:ident: $elem:ty),*; $($op:ident),*) => {
@@ -243,5 +245,17 @@ fn element<T: Elem>(ty: Type, value: u8) -> T {
         Type::F32 => pod_read_unaligned(bytes_of(&f32::from(value))),
         Type::F64 => pod_read_unaligned(bytes_of(&f64::from(value))),
         _ => pod_read_unaligned(&[value]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_differ_by_their_bits() {
+        assert_eq!(differ(&[1.0, 2.0, 3.0], &[1.0, 2.0, 3.0, 4.0]), 0);
+        assert_eq!(differ(&[1.0, 0.0, f32::NAN], &[1.5, -0.0, f32::NAN]), 2);
+        assert_eq!(differ::<u8>(&[], &[7]), 0);
     }
 }

@@ -1,4 +1,5 @@
-//! What an operation moves and must give: the blocks of source and target, and for each part of a target whose elements it holds.
+//! What an operation moves and must give: the blocks of source and target, and for each part of a target whose elements
+//! it holds.
 
 use std::ops::Range;
 use std::str::FromStr;
@@ -82,7 +83,8 @@ impl Operation {
         }
     }
 
-    /// Bytes that the slowest link carries, by those of a block: times this, a block by its time is the bus bandwidth of nccl-tests.
+    /// Bytes that the slowest link carries, by those of a block: times this, a block by its time is the bus bandwidth
+    /// of nccl-tests.
     pub(crate) fn bus_factor(self, n: usize) -> f64 {
         let others = n as f64 - 1.0;
         let Operation::Collective(what) = self else { return 1.0 };

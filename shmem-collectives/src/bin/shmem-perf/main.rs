@@ -1,5 +1,6 @@
-//! `shmem-perf`: times operations and checks their results, prints which algorithm a collective takes, and measures the table that it is chosen by.
-//! Under `shmemrun` it is one PE of the job, alone it starts PEs as threads. Only the command line is here.
+//! `shmem-perf`: times operations and checks their results, prints which algorithm a collective takes, and measures the
+//! table that it is chosen by. Under `shmemrun` it is one PE of the job, alone it starts PEs as threads. Only the
+//! command line is here.
 //!
 //! - `case`: an operation of typed elements, as calls without types;
 //! - `layout`: what every operation must give;
@@ -30,9 +31,9 @@ const USAGE: u8 = 2;
 
 /// Times an operation over a range of sizes and checks its results.
 ///
-/// A size is that of a block: what one PE contributes to, or gets from, one other. A time is that of the slowest PE; put, get, put_signal and fetch_add
-/// go to the right neighbour, all PEs at once. Bus bandwidth is as nccl-tests have it. Exit status: 1 if any element is wrong or a call fails, 2 for
-/// a wrong command line.
+/// A size is that of a block: what one PE contributes to, or gets from, one other. A time is that of the slowest PE;
+/// put, get, put_signal and fetch_add go to the right neighbour, all PEs at once. Bus bandwidth is as nccl-tests have
+/// it. Exit status: 1 if any element is wrong or a call fails, 2 for a wrong command line.
 #[derive(Parser)]
 #[command(name = "shmem-perf", version, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 struct Line {
@@ -179,8 +180,8 @@ impl Bench {
     }
 }
 
-/// Says it and ends with the status for wrong command lines. All PEs of a job have the same one: PE 0 speaks for them, and the others end in peace, so that
-/// the launcher does not end PE 0 before it has spoken.
+/// Says it and ends with the status for wrong command lines. All PEs of a job have the same one: PE 0 speaks for them,
+/// and the others end in peace, so that the launcher does not end PE 0 before it has spoken.
 fn wrong(why: &str) -> ExitCode {
     if std::env::var("SHMEM_PE").is_ok_and(|pe| pe != "0") {
         return ExitCode::SUCCESS;

@@ -1,7 +1,7 @@
 //! Measures every algorithm for every collective and size of a sweep, and writes the fastest as a table.
 //!
-//! All PEs time the same calls and know the times of the slowest, so that all decide the same at every point. A size with close times keeps the algorithm
-//! of the size before: chance makes no rows.
+//! All PEs time the same calls and know the times of the slowest, so that all decide the same at every point. A size
+//! with close times keeps the algorithm of the size before: chance makes no rows.
 
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
@@ -131,8 +131,8 @@ impl Stand<'_, '_> {
     }
 }
 
-/// What to take: the algorithm of the size before, if it is close to the fastest, else that; and if it does not fold whole, then the best that does, for
-/// reductions that ask for it.
+/// What to take: the algorithm of the size before, if it is close to the fastest, else that; and if it does not fold
+/// whole, then the best that does, for reductions that ask for it.
 fn preferred(times: &[(Algorithm, f64)], before: &[Algorithm], reduces: bool) -> Vec<Algorithm> {
     let choose = |times: &[(Algorithm, f64)]| {
         let (fastest, best) = fastest(times)?;
