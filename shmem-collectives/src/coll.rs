@@ -57,8 +57,8 @@ impl<'t> Coll<'t> {
     /// The collectives of `team`, in its workspace (`SHMEM_TEAM_WORKSPACE`). Collective over the team.
     ///
     /// # Errors
-    /// [`HeapFull`](ErrorKind::HeapFull) if the workspace is too small for the team, [`BadSetting`](ErrorKind::BadSetting) for `SHMEM_COLL_ALGO`;
-    /// and as [`Team::barrier`].
+    /// [`HeapFull`](ErrorKind::HeapFull) if the workspace is too small for the team; [`BadSetting`](ErrorKind::BadSetting) for `SHMEM_COLL_ALGO` and
+    /// `SHMEM_COLL_TABLE`; [`Mismatch`](ErrorKind::Mismatch) if PEs have different tables; and as [`Team::barrier`].
     pub fn new(world: &'t World, team: &'t Team<'t>) -> Result<Self> {
         let workspace = team.workspace();
         let flags = team.n_pes() * FLAG * size_of::<u64>();
@@ -78,7 +78,15 @@ impl<'t> Coll<'t> {
         let flags = workspace.slice(..flags)?.cast::<u64>()?;
         flags.fill(0);
         let rest = workspace.slice(counts..)?;
-        let half = rest.len() / 4 / 128 * 128;
+        let half = half(rest.len());
+        // Wrong settings take part, too: the others must learn of them.
+        let selection = Selection::new(world.config());
+        let (digest, call) = match &selection {
+            Ok(selection) => (selection.digest(), format!("collectives with table {:014x}", selection.digest())),
+            Err(error) => (u64::MAX >> 8, error.to_string()),
+        };
+        team.meet(digest).wait(team, || call)?;
+        let selection = selection?;
         team.barrier()?;
         Ok(Coll {
             world,
@@ -86,9 +94,9 @@ impl<'t> Coll<'t> {
             records,
             slots: rest.slice(..2 * half)?,
             work: rest.slice(2 * half..)?,
-            selection: Selection::default(),
+            selection,
             hosts: Hosts::one(team.n_pes()),
-            strict: false,
+            strict: world.config().coll_strict,
             state: RefCell::new(State {
                 lane: Lane::new(team, flags)?,
                 calls: 0,
@@ -103,6 +111,18 @@ impl<'t> Coll<'t> {
     /// The team.
     pub fn team(&self) -> &'t Team<'t> {
         self.team
+    }
+
+    /// The memory that the collectives of a team of `n` have in a workspace of so many bytes, for elements of `size` bytes.
+    pub fn room(workspace: usize, n: usize, size: usize) -> Room {
+        let rest = workspace.saturating_sub(n * FLAG * size_of::<u64>());
+        let half = half(rest);
+        Room { work: (rest - 2 * half) / size.max(1), slot: half / size.max(1) }
+    }
+
+    /// The algorithm of the latest call, for measurements.
+    pub fn latest_algorithm(&self) -> Option<Algorithm> {
+        self.state.borrow().latest.as_ref().map(|(_, algorithm, _)| *algorithm)
     }
 
     /// The choice of algorithms, to be changed for this team alone. All its PEs must make the same changes.
@@ -397,6 +417,11 @@ impl<'t> State<'t> {
     fn is_done(&self, number: u64) -> bool {
         self.queue.front().is_none_or(|(first, _)| number < *first)
     }
+}
+
+/// Bytes of one of the two areas of slots, of all that is left behind the counts.
+fn half(rest: usize) -> usize {
+    rest / 4 / 128 * 128
 }
 
 /// A collective with what it works on.

@@ -64,6 +64,16 @@ pub struct Config {
     pub stream_from: Option<usize>,
     /// PEs that each PE signals in one round of a barrier, plus one.
     pub barrier_radix: Option<usize>,
+    /// Bytes of a block from which collectives between hosts save bytes rather than steps.
+    pub coll_threshold: usize,
+    /// Bytes of a block up to which collectives inside a host are one-shot.
+    pub coll_small: Option<usize>,
+    /// The algorithms that collectives take, as `collective=algorithm` with commas between.
+    pub coll_algo: Option<String>,
+    /// The path of a measured table of algorithms.
+    pub coll_table: Option<String>,
+    /// Whether reductions combine in the order of the PEs, whatever the algorithm.
+    pub coll_strict: bool,
     /// The identity of this host, in place of the machine's own.
     pub host: Option<String>,
     /// Which way transfers take.
@@ -95,6 +105,11 @@ impl Default for Config {
             spin: None,
             stream_from: None,
             barrier_radix: None,
+            coll_threshold: 1 << 20,
+            coll_small: None,
+            coll_algo: None,
+            coll_table: None,
+            coll_strict: false,
             host: None,
             route: RouteChoice::Auto,
             info: false,

@@ -86,6 +86,58 @@ pub const SETTINGS: &[Setting] = &[
         show: |c| c.barrier_radix.map(|n| n.to_string()),
     },
     Setting {
+        name: "SHMEM_COLL_THRESHOLD",
+        form: "a size above 0 in bytes, like 1M (the suffixes k, m, g, t are powers of 1024)",
+        default: "1M",
+        help: "bytes of a block beyond which collectives between hosts take ring and hierarchical algorithms",
+        agree: true,
+        internal: false,
+        set: |c, text| put(&mut c.coll_threshold, parse_size(text)),
+        show: |c| Some(show_size(c.coll_threshold)),
+    },
+    Setting {
+        name: "SHMEM_COLL_SMALL",
+        form: "a size above 0 in bytes, like 2K (the suffixes k, m, g, t are powers of 1024)",
+        default: "from the table",
+        help: "bytes of a block up to which collectives inside a host take the one-shot algorithm",
+        agree: true,
+        internal: false,
+        set: |c, text| put(&mut c.coll_small, parse_size(text)),
+        show: |c| c.coll_small.map(show_size),
+    },
+    Setting {
+        name: "SHMEM_COLL_ALGO",
+        form: "COLLECTIVE=ALGORITHM, several with commas between them, like allreduce=ring,alltoall=pairwise",
+        default: "from the table",
+        help: "the algorithms that collectives take, for any size, where they can (see `shmem-perf plan`)",
+        agree: true,
+        internal: false,
+        set: |c, text| put(&mut c.coll_algo, pairs(text)),
+        show: |c| c.coll_algo.clone(),
+    },
+    Setting {
+        name: "SHMEM_COLL_TABLE",
+        form: "the path of a file that `shmem-perf tune -o FILE` wrote",
+        default: "built in",
+        help: "measured choice of algorithms; the files must be the same, too",
+        agree: true,
+        internal: false,
+        set: |c, text| put(&mut c.coll_table, word(text)),
+        show: |c| c.coll_table.clone(),
+    },
+    Setting {
+        name: "SHMEM_COLL_DETERMINISTIC",
+        form: "`off` or `strict`",
+        default: "off",
+        help: "strict: reductions combine in the order of the PEs, so that results never depend on the algorithm",
+        agree: true,
+        internal: false,
+        set: |c, text| {
+            put(&mut c.coll_strict, if is(text, "strict") { Some(true) } else { is(text, "off").then_some(false) })
+        },
+        show: |c| Some(if c.coll_strict { "strict" } else { "off" }.to_owned()),
+    },
+    Setting {
         name: "SHMEM_HOST_ID",
         form: "any text",
         default: "this machine's",
@@ -188,4 +240,14 @@ fn put<F, T: Into<F>>(field: &mut F, value: Option<T>) -> Option<()> {
 
 fn is(text: &str, word: &str) -> bool {
     text.eq_ignore_ascii_case(word)
+}
+
+/// `NAME=NAME,NAME=NAME`, without blanks; what the names mean is their owner's affair.
+fn pairs(text: &str) -> Option<String> {
+    let name = |name: &str| (!name.is_empty() && !name.contains('=')).then(|| name.to_owned());
+    let pair = |pair: &str| {
+        let (left, right) = pair.split_once('=')?;
+        Some(format!("{}={}", name(left.trim_ascii())?, name(right.trim_ascii())?))
+    };
+    text.split(',').map(pair).collect::<Option<Vec<_>>>().map(|pairs| pairs.join(","))
 }

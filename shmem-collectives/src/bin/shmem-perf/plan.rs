@@ -1,0 +1,48 @@
+//! Prints the rows of the table for one collective, and what is chosen for each size.
+
+use shmem::config::{Config, show_size};
+use shmem_collectives::plan::{Hosts, Problem};
+use shmem_collectives::{Coll, Selection};
+
+use crate::Plan;
+use crate::case::need;
+use crate::layout::Operation;
+
+/// Prints it, for the settings in force.
+///
+/// # Errors
+/// Why the command line makes no sense.
+pub(crate) fn print(plan: &Plan, config: &Config) -> Result<(), String> {
+    let Plan { collective, sizes, pes, hosts } = plan;
+    let Operation::Collective(what) = *collective else {
+        return Err(format!("{} is no collective: it has no plan", collective.name()));
+    };
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let selection = Selection::new(config).map_err(|error| text(&error))?;
+    let hosts = hosts.clone().unwrap_or_else(|| Hosts::one(pes.unwrap_or(2)));
+    let n = hosts.n();
+    let mut need = need(sizes.ty, sizes.op)?;
+    need.room = Coll::room(config.team_workspace, n, need.size);
+    println!(
+        "# {what}: {n} PEs on {}, workspace of {}",
+        count(hosts.count(), "host"),
+        show_size(config.team_workspace)
+    );
+    println!("# {:<14}  {:<8}  {:>7}  {:<12}  why", "collective", "on", "up to", "algorithm");
+    for row in selection.rows().filter(|row| row.collective == what.name()) {
+        println!("  {row}");
+    }
+    println!("# {:>9}  {:>9}  {:<12}  {:>9}  why", "size", "count", "algorithm", "piece");
+    for len in sizes.lens(need.size) {
+        let problem = Problem { what, n, len, chunk: 1, in_place: false };
+        let choice = selection.explain(&problem, &hosts, need);
+        let piece = show_size(choice.chunk.min(len) * need.size);
+        let size = show_size(len * need.size);
+        println!("  {size:>9}  {len:>9}  {:<12}  {piece:>9}  {}", choice.algorithm.name(), choice.because);
+    }
+    Ok(())
+}
+
+fn count(n: usize, what: &str) -> String {
+    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
+}

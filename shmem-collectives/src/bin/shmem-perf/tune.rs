@@ -1,0 +1,188 @@
+//! Measures every algorithm for every collective and size of a sweep, and writes the fastest as a table.
+//!
+//! All PEs time the same calls and know the times of the slowest, so that all decide the same at every point. A size
+//! with close times keeps the algorithm of the size before: chance makes no rows.
+
+use std::ops::RangeInclusive;
+use std::time::{Duration, Instant};
+
+use shmem::{Error, Result, World};
+use shmem_collectives::Coll;
+use shmem_collectives::op::{Op, Type};
+use shmem_collectives::plan::Collective;
+use shmem_collectives::plans::Algorithm;
+use shmem_collectives::select::{Row, Where, text};
+
+use crate::Tune;
+use crate::case::{Memory, Spec};
+use crate::layout::{OPERATIONS, Operation};
+use crate::time::Clock;
+
+/// Bytes of a block. Dense where one-shot and direct change over.
+const SIZES: [usize; 12] =
+    [8, 128, 512, 1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 128 << 10, 512 << 10, 1 << 20];
+
+/// What all measurements may take together. Each gets a share of what is left, at least a few calls.
+const BUDGET: Duration = Duration::from_secs(2);
+/// Measurements of one algorithm and size, in turn with those of the others.
+const ROUNDS: usize = 3;
+/// Calls of one measurement.
+const CALLS: RangeInclusive<usize> = 3..=100;
+/// How much slower than the fastest an algorithm may be in the first round, to be measured again.
+const HOPELESS: f64 = 1.5;
+/// How much slower than the fastest the algorithm of the size before may be, to be kept.
+const CLOSE: f64 = 1.07;
+
+/// Runs as one PE; no elements are wrong.
+pub(crate) fn run(world: &World, tune: &Tune) -> Result<u64> {
+    let (team, n) = (world.team(), world.n_pes());
+    let most = SIZES[SIZES.len() - 1] * n;
+    let (src, dst) = (world.align::<u8>(4096, most)?, world.align::<u8>(4096, most)?);
+    let words = world.alloc_zeroed::<u64>(1)?;
+    let cell = world.alloc_zeroed::<u64>(*CALLS.end())?;
+    let ctx = world.ctx();
+    let memory = Memory { src: src.sym(), dst: dst.sym(), signal: words.sym(), counter: words.sym() };
+    let clock = Clock { world, ctx: &ctx, cell: cell.sym() };
+    let mut stand = Stand { clock, coll: Coll::new(world, &team)?, memory, share: Duration::ZERO };
+    let collectives = || OPERATIONS.into_iter().filter_map(Operation::collective);
+    let mut measurements: usize = collectives().map(|what| candidates(what).len() * SIZES.len() * ROUNDS).sum();
+    let begin = Instant::now();
+    let mut rows: Vec<Row> = Vec::new();
+    for what in collectives() {
+        let mut points: Vec<(usize, Vec<Algorithm>)> = Vec::new();
+        for bytes in SIZES {
+            stand.share = BUDGET.saturating_sub(stand.clock.since(begin)?) / measurements as u32;
+            measurements -= candidates(what).len() * ROUNDS;
+            let times = stand.race(what, bytes)?;
+            let before = points.last().map_or(&[Algorithm::Small][..], |(_, before)| before);
+            let best = preferred(&times, before, what.reduces());
+            match points.last_mut() {
+                Some((up_to, before)) if *before == best => *up_to = bytes,
+                _ => points.push((bytes, best)),
+            }
+        }
+        if let Some((up_to, _)) = points.last_mut() {
+            *up_to = usize::MAX;
+        }
+        for (up_to, algorithms) in points {
+            let row =
+                |algorithm| Row { collective: what.name(), hosts: Where::OneHost, up_to, algorithm, why: "measured" };
+            rows.extend(algorithms.into_iter().map(row));
+        }
+    }
+    drop(stand);
+    world.free(cell)?;
+    world.free(words)?;
+    world.free(dst)?;
+    world.free(src)?;
+    if world.me() == 0 {
+        write(tune, n, &rows)?;
+    }
+    Ok(0)
+}
+
+/// What measurements are made with.
+struct Stand<'a, 't> {
+    clock: Clock<'a, 't>,
+    coll: Coll<'t>,
+    memory: Memory<'a>,
+    /// What the next measurement may take.
+    share: Duration,
+}
+
+impl Stand<'_, '_> {
+    /// The times of all algorithms that can do it.
+    fn race(&mut self, what: Collective, bytes: usize) -> Result<Vec<(Algorithm, f64)>> {
+        let mut times: Vec<(Algorithm, f64)> = Vec::new();
+        for algorithm in candidates(what) {
+            if let Some(time) = self.measure(what, bytes, algorithm)? {
+                times.push((algorithm, time));
+            }
+        }
+        // Out of time: what there is must do.
+        let rounds = if self.share.is_zero() { 1 } else { ROUNDS };
+        let best = fastest(&times).map_or(0.0, |(_, best)| best);
+        for _ in 1..rounds {
+            for (algorithm, time) in times.iter_mut().filter(|(_, time)| *time <= HOPELESS * best) {
+                *time = self.measure(what, bytes, *algorithm)?.map_or(*time, |again| time.min(again));
+            }
+        }
+        Ok(times)
+    }
+
+    /// Microseconds of a call; none if it takes another algorithm, for want of memory.
+    fn measure(&mut self, what: Collective, bytes: usize, algorithm: Algorithm) -> Result<Option<f64>> {
+        let Stand { clock, coll, memory, share } = self;
+        coll.selection_mut().force(what.name(), algorithm.name())?;
+        let (ty, op, operation) = (Type::F32, Op::Sum, Operation::Collective(what));
+        let (coll, len) = (&*coll, bytes / ty.size());
+        let spec = Spec { world: clock.world, ctx: clock.ctx, coll, memory: *memory, operation, ty, op, len };
+        let mut median = None;
+        spec.with(&mut |case| {
+            let probe = clock.time(case, 2, 1)?.min;
+            if coll.latest_algorithm() == Some(algorithm) {
+                // Half of a sample is the barrier before.
+                let calls = share.as_secs_f64() * 1e6 / (2.0 * probe.max(0.1));
+                median = Some(clock.time(case, (calls as usize).clamp(*CALLS.start(), *CALLS.end()), 1)?.median);
+            }
+            Ok(())
+        })?;
+        Ok(median)
+    }
+}
+
+/// What to take: the algorithm of the size before, if it is close to the fastest, else that; and if it does not fold
+/// whole, then the best that does, for reductions that ask for it.
+fn preferred(times: &[(Algorithm, f64)], before: &[Algorithm], reduces: bool) -> Vec<Algorithm> {
+    let choose = |times: &[(Algorithm, f64)]| {
+        let (fastest, best) = fastest(times)?;
+        let kept = times.iter().find(|(algorithm, time)| before.contains(algorithm) && *time <= CLOSE * best);
+        Some(kept.map_or(fastest, |(algorithm, _)| *algorithm))
+    };
+    let whole: Vec<_> = times.iter().copied().filter(|(algorithm, _)| algorithm.folds_whole()).collect();
+    let mut chosen: Vec<Algorithm> = choose(times).into_iter().chain(choose(&whole)).collect();
+    if !reduces || chosen.first().is_some_and(|first| first.folds_whole()) {
+        chosen.truncate(1);
+    }
+    chosen
+}
+
+/// What is worth trying where memory is shared.
+fn candidates(what: Collective) -> Vec<Algorithm> {
+    let naive = [Algorithm::Mesh, Algorithm::Hierarchical];
+    Algorithm::ALL.into_iter().filter(|algorithm| algorithm.plans(what) && !naive.contains(algorithm)).collect()
+}
+
+fn fastest(times: &[(Algorithm, f64)]) -> Option<(Algorithm, f64)> {
+    times.iter().copied().min_by(|a, b| a.1.total_cmp(&b.1))
+}
+
+fn write(tune: &Tune, n: usize, rows: &[Row]) -> Result<()> {
+    let text = text(&format!("Measured by `shmem-perf tune` with {n} PEs on one host."), rows);
+    match &tune.out {
+        None => print!("{text}"),
+        Some(path) => {
+            let failed = |error| Error::other(std::io::Error::other(format!("{}: {error}", path.display())));
+            std::fs::write(path, text).map_err(failed)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Algorithm::*;
+
+    #[test]
+    fn close_times_change_nothing_and_reductions_that_fold_whole_have_a_row() {
+        let times = [(Small, 1.05), (Direct, 1.0), (Ring, 3.0)];
+        assert_eq!(preferred(&times, &[Small], true), [Small]);
+        assert_eq!(preferred(&times, &[Ring, Direct], true), [Direct]);
+        let times = [(Small, 2.0), (Direct, 1.5), (Ring, 1.0), (Recursive, 1.02)];
+        assert_eq!(preferred(&times, &[Recursive, Small], true), [Recursive, Direct]);
+        assert_eq!(preferred(&times, &[], true), [Ring, Direct]);
+        assert_eq!(preferred(&times, &[], false), [Ring]);
+        assert_eq!(preferred(&[], &[Small], true), []);
+    }
+}

@@ -1,0 +1,289 @@
+//! Which algorithm a call takes: one table ([`Row`]) over the collective, the bytes of a block and whether the team
+//! lives on one host or several.
+//!
+//! The choice is a pure function of values that are equal on all PEs: were it not, they would run different plans. The
+//! settings are compared when the world starts, what they name (the file of `SHMEM_COLL_TABLE`) when
+//! [`Coll::new`](crate::Coll::new) meets with [`Selection::digest`].
+//!
+//! - `rows`: the table that is built in, with its reasons;
+//! - `file`: a measured table as text.
+
+mod file;
+mod rows;
+
+use std::fmt;
+
+use shmem::config::Config;
+use shmem::{Elem, ErrorKind, Result};
+
+use crate::calls::partial_results_are_elements;
+use crate::op::Reduce;
+use crate::plan::{Collective, Hosts, Problem, Uneven};
+use crate::plans::{Algorithm, Room};
+
+pub use file::{Wrong, parse, text};
+pub use rows::{Row, Where};
+
+/// What a call has, and asks of an algorithm.
+#[derive(Clone, Copy, Debug)]
+pub struct Need {
+    /// Elements of memory that there are.
+    pub room: Room,
+    /// Bytes of an element.
+    pub size: usize,
+    /// Whether a fold must take all contributions at once: for reductions whose partial results are no elements.
+    pub whole: bool,
+}
+
+impl Need {
+    /// That of reductions by `R`.
+    pub fn of<T: Elem, R: Reduce<T>>(room: Room) -> Need {
+        Need { room, size: size_of::<T>(), whole: !partial_results_are_elements::<T, R>() }
+    }
+}
+
+/// An algorithm for a call, and where it comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice<'s> {
+    /// The algorithm.
+    pub algorithm: Algorithm,
+    /// Elements of a piece.
+    pub chunk: usize,
+    /// Why this one.
+    pub because: Because<'s>,
+}
+
+/// Why an algorithm was chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Because<'s> {
+    /// By [`Selection::force`] or `SHMEM_COLL_ALGO`.
+    Forced,
+    /// By the table: the first row for at least so many bytes that can do the call in the memory that there is.
+    Row(&'s Row),
+    /// No row can do the call.
+    NoRow,
+}
+
+/// Bytes of a piece: what a PE combines at a time stays in the second-level cache.
+pub(crate) const PIECE: usize = 256 << 10;
+
+/// The collectives in the order of [`Collective::NAMES`], of root 0.
+const COLLECTIVES: [Collective; Collective::NAMES.len()] = [
+    Collective::AllReduce,
+    Collective::Reduce { root: 0 },
+    Collective::ReduceScatter,
+    Collective::AllGather,
+    Collective::Gather { root: 0 },
+    Collective::Scatter { root: 0 },
+    Collective::Broadcast { root: 0 },
+    Collective::AllToAll,
+    Collective::InclusiveScan,
+    Collective::ExclusiveScan,
+];
+
+/// The choice of one team.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Selection {
+    choices: [Choices; COLLECTIVES.len()],
+    /// Whether reductions combine in the order of the PEs.
+    strict: bool,
+}
+
+/// What there is for one collective.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Choices {
+    forced: Option<Algorithm>,
+    /// In order of bytes; of equal ones, the preferred first.
+    one_host: Vec<Row>,
+    hosts: Vec<Row>,
+}
+
+impl Default for Selection {
+    fn default() -> Self {
+        Selection::from_rows(rows::built_in(Config::default().coll_threshold))
+    }
+}
+
+impl Selection {
+    /// The choice that the `SHMEM_COLL_*` settings make. Reads the file of `SHMEM_COLL_TABLE`.
+    ///
+    /// # Errors
+    /// [`BadSetting`](ErrorKind::BadSetting) for `SHMEM_COLL_ALGO` and `SHMEM_COLL_TABLE`.
+    pub fn new(config: &Config) -> Result<Self> {
+        let mut selection = Selection::from_rows(rows::built_in(config.coll_threshold));
+        selection.strict = config.coll_strict;
+        if let Some(path) = &config.coll_table {
+            let bad =
+                |form: String| ErrorKind::BadSetting { name: "SHMEM_COLL_TABLE".into(), value: path.into(), form };
+            let text = std::fs::read_to_string(path).map_err(|error| bad(error.to_string()))?;
+            selection.measured(file::parse(&text).map_err(|wrong| bad(wrong.to_string()))?);
+        }
+        if let Some(small) = config.coll_small {
+            selection.small_up_to(small);
+        }
+        for pair in config.coll_algo.iter().flat_map(|pairs| pairs.split(',')) {
+            let (collective, algorithm) = pair.split_once('=').unwrap_or((pair, ""));
+            selection.force(collective, algorithm).map_err(|error| match error.kind() {
+                ErrorKind::BadSetting { form, .. } => {
+                    let form = format!("{form}, in the form allreduce=ring,alltoall=pairwise");
+                    ErrorKind::BadSetting { name: "SHMEM_COLL_ALGO".into(), value: pair.into(), form }.into()
+                }
+                _ => error,
+            })?;
+        }
+        Ok(selection)
+    }
+
+    fn from_rows(rows: impl IntoIterator<Item = Row>) -> Self {
+        let mut selection = Selection { choices: Default::default(), strict: false };
+        for row in rows {
+            selection.choices[row.kind()].rows_mut(row.hosts).push(row);
+        }
+        selection
+    }
+
+    /// Replaces the rows of every collective for which some were measured.
+    pub fn measured(&mut self, rows: Vec<Row>) {
+        for row in &rows {
+            self.choices[row.kind()].rows_mut(row.hosts).clear();
+        }
+        for row in rows {
+            self.choices[row.kind()].rows_mut(row.hosts).push(row);
+        }
+    }
+
+    fn small_up_to(&mut self, up_to: usize) {
+        for (choices, collective) in self.choices.iter_mut().zip(Collective::NAMES) {
+            let rows = &mut choices.one_host;
+            rows.retain(|row| row.algorithm != Algorithm::Small && row.up_to > up_to);
+            let why = "SHMEM_COLL_SMALL";
+            rows.insert(0, Row { collective, hosts: Where::OneHost, up_to, algorithm: Algorithm::Small, why });
+        }
+    }
+
+    /// The table in force: first the collectives on one host, then those on several.
+    pub fn rows(&self) -> impl Iterator<Item = &Row> {
+        let one_host = self.choices.iter().flat_map(|choices| &choices.one_host);
+        one_host.chain(self.choices.iter().flat_map(|choices| &choices.hosts))
+    }
+
+    /// Tells apart choices that differ, over processes, hosts and releases of the compiler.
+    pub fn digest(&self) -> u64 {
+        let rows = self.rows().map(|row| format!("{} {} {} {}", row.collective, row.hosts, row.up_to, row.algorithm));
+        let forced = self.choices.iter().map(|choices| format!("{:?}", choices.forced.map(Algorithm::name)));
+        let text: String = rows.chain(forced).chain([self.strict.to_string()]).collect();
+        // FNV-1a; the lowest bits of a product depend on few others.
+        let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        text.bytes().fold(0xcbf2_9ce4_8422_2325, mix) >> 8
+    }
+
+    /// The algorithm and the elements of a piece for a call.
+    pub(crate) fn choose(&self, problem: &Problem, hosts: &Hosts, need: Need) -> (Algorithm, usize) {
+        let Choice { algorithm, chunk, .. } = self.explain(problem, hosts, need);
+        (algorithm, chunk)
+    }
+
+    /// The choice for a call, with its reason; the piece of the problem does not count.
+    pub fn explain(&self, problem: &Problem, hosts: &Hosts, need: Need) -> Choice<'_> {
+        let Problem { what, len, .. } = *problem;
+        let choices = &self.choices[kind(what)];
+        let bytes = len.saturating_mul(need.size);
+        let whole = what.reduces() && (need.whole || self.strict);
+        // The largest piece whose work memory there is.
+        let piece = (PIECE / need.size.max(1)).max(1);
+        let pieces = std::iter::successors(Some(piece), |piece| (*piece > 1).then_some(piece / 2));
+        let fit = |algorithm: Algorithm| {
+            if !algorithm.plans(what) || whole && !algorithm.folds_whole() {
+                return None;
+            }
+            pieces.clone().find(|chunk| {
+                let room = algorithm.room(&Problem { chunk: *chunk, ..*problem }, hosts);
+                room.work <= need.room.work && room.slot <= need.room.slot
+            })
+        };
+        let forced = choices.forced.map(|algorithm| (algorithm, Because::Forced));
+        let rows = choices.rows(hosts).iter().filter(|row| bytes <= row.up_to);
+        let rows = rows.map(|row| (row.algorithm, Because::Row(row)));
+        let last = [(Algorithm::Direct, Because::NoRow)];
+        let fitting = |(algorithm, because)| fit(algorithm).map(|chunk| Choice { algorithm, chunk, because });
+        let choice = forced.into_iter().chain(rows).chain(last).find_map(fitting);
+        // Only an all-to-all in place needs memory in every case, of which this takes the least.
+        choice.unwrap_or(Choice { algorithm: Algorithm::Pairwise, chunk: 1, because: Because::NoRow })
+    }
+
+    /// What is taken for every call of a collective.
+    pub(crate) fn forced(&self, what: Collective) -> Option<Algorithm> {
+        self.choices[kind(what)].forced
+    }
+
+    /// The algorithm and the elements of a piece for a reduce-scatter by counts: by the rows for equal blocks of the
+    /// longest length.
+    pub(crate) fn choose_uneven(&self, problem: &Uneven, need: Need) -> (Algorithm, usize) {
+        let chunk = (PIECE / need.size.max(1)).max(1);
+        let problem = Uneven { chunk, ..problem.clone() };
+        let fits = |algorithm: &Algorithm| {
+            let room = algorithm.room_uneven(&problem);
+            let planned = algorithm.plan_uneven(&problem, 0).is_some();
+            let whole = !(need.whole || self.strict) || algorithm.folds_whole();
+            planned && whole && room.work <= need.room.work && room.slot <= need.room.slot
+        };
+        let choices = &self.choices[kind(Collective::ReduceScatter)];
+        let bytes = problem.blocks.longest().saturating_mul(need.size);
+        let rows = choices.one_host.iter().filter(|row| bytes <= row.up_to).map(|row| row.algorithm);
+        (choices.forced.into_iter().chain(rows).find(fits).unwrap_or(Algorithm::Direct), chunk)
+    }
+
+    /// Takes `algorithm` for every call of the collective with this name that it can do: of this length, in this
+    /// memory, with this reduction.
+    ///
+    /// # Errors [`BadSetting`](ErrorKind::BadSetting) for names of nothing, and for an algorithm that has no plan for
+    /// the collective.
+    pub fn force(&mut self, collective: &str, algorithm: &str) -> Result<()> {
+        let bad = |form: String| ErrorKind::BadSetting { name: collective.into(), value: algorithm.into(), form };
+        let Some(kind) = Collective::NAMES.iter().position(|name| *name == collective) else {
+            return Err(bad(format!("give a collective of {}", Collective::NAMES.join(", "))).into());
+        };
+        let can: Vec<Algorithm> = Algorithm::ALL.into_iter().filter(|one| one.plans(COLLECTIVES[kind])).collect();
+        let found = algorithm.parse().ok().filter(|one| can.contains(one));
+        let names = || can.iter().map(|one| one.name()).collect::<Vec<_>>().join(", ");
+        let found = found.ok_or_else(|| bad(format!("give an algorithm for {collective} of {}", names())))?;
+        self.choices[kind].forced = Some(found);
+        Ok(())
+    }
+
+    /// Leaves the choice for every collective to the table again.
+    pub fn force_none(&mut self) {
+        self.choices.iter_mut().for_each(|choices| choices.forced = None);
+    }
+}
+
+impl Choices {
+    fn rows(&self, hosts: &Hosts) -> &[Row] {
+        if hosts.count() > 1 { &self.hosts } else { &self.one_host }
+    }
+
+    fn rows_mut(&mut self, hosts: Where) -> &mut Vec<Row> {
+        match hosts {
+            Where::OneHost => &mut self.one_host,
+            Where::Hosts => &mut self.hosts,
+        }
+    }
+}
+
+/// The place of a collective in [`COLLECTIVES`].
+fn kind(what: Collective) -> usize {
+    what.code().0 as usize - 1
+}
+
+impl fmt::Display for Because<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Because::Forced => f.write_str("forced"),
+            Because::Row(row) => write!(f, "{} up to {}: {}", row.hosts, row.limit(), row.why),
+            Because::NoRow => f.write_str("no row can do it in the team's workspace (SHMEM_TEAM_WORKSPACE)"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

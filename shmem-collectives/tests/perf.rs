@@ -1,0 +1,292 @@
+//! `shmem-perf` as users run it: under `shmemrun` and alone.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers, too")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+
+const PERF: &str = env!("CARGO_BIN_EXE_shmem-perf");
+const OPERATIONS: [&str; 15] = [
+    "put",
+    "get",
+    "put_signal",
+    "fetch_add",
+    "barrier",
+    "allreduce",
+    "reduce",
+    "reduce_scatter",
+    "allgather",
+    "gather",
+    "scatter",
+    "broadcast",
+    "alltoall",
+    "inscan",
+    "exscan",
+];
+
+/// The launcher, built once for the profile of this test: it belongs to another package, which cargo does not build for
+/// this one's tests.
+fn shmemrun() -> &'static Path {
+    static PATH: OnceLock<PathBuf> = OnceLock::new();
+    PATH.get_or_init(|| {
+        let directory = Path::new(PERF).parent().unwrap();
+        let profile = match directory.file_name().unwrap().to_str().unwrap() {
+            "debug" => "dev",
+            profile => profile,
+        };
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--quiet", "--package", "shmem", "--bin", "shmemrun", "--profile", profile]);
+        build.arg("--target-dir").arg(directory.parent().unwrap());
+        assert!(build.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap().success());
+        directory.join("shmemrun")
+    })
+}
+
+/// Runs it with `n` PEs under the launcher, or alone.
+fn perf(n: Option<usize>, args: &[&str], env: &[(&str, &str)]) -> Output {
+    let mut command = match n {
+        Some(n) => {
+            let mut command = Command::new(shmemrun());
+            command.args(["-n", &n.to_string(), "--timeout", "120", PERF]);
+            command
+        }
+        None => Command::new(PERF),
+    };
+    for setting in shmem::config::SETTINGS {
+        command.env_remove(setting.name);
+    }
+    command.args(args).envs(env.iter().copied()).env("SHMEM_SYMMETRIC_SIZE", "16M");
+    command.stdin(Stdio::null()).output().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), &*err), (Some(0), ""));
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output, status: i32) -> String {
+    let err = String::from_utf8(output.stderr.clone()).unwrap();
+    assert_eq!(output.status.code(), Some(status), "{err}");
+    err
+}
+
+/// A line of the table.
+#[derive(Debug)]
+struct Row {
+    size: usize,
+    count: usize,
+    ty: String,
+    times: Vec<f64>,
+    algorithm: String,
+    bus: f64,
+    wrong: u64,
+}
+
+fn rows(output: &Output) -> Vec<Row> {
+    let row = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        assert_eq!(words.len(), 10, "{line}");
+        Row {
+            size: words[0].parse().unwrap(),
+            count: words[1].parse().unwrap(),
+            ty: words[2].into(),
+            times: words[3..7].iter().map(|time| time.parse().unwrap()).collect(),
+            algorithm: words[7].into(),
+            bus: words[8].parse().unwrap(),
+            wrong: words[9].parse().unwrap(),
+        }
+    };
+    stdout(output).lines().filter(|line| !line.starts_with('#')).map(row).collect()
+}
+
+fn algorithms(output: &Output) -> Vec<String> {
+    rows(output).into_iter().map(|row| row.algorithm).collect()
+}
+
+const SHORT: [&str; 12] = ["-b", "4", "-e", "8K", "-f", "45", "-n", "3", "-w", "1", "-c", "2"];
+
+#[test]
+fn every_operation_is_right_and_fills_its_columns() {
+    for n in [Some(1), Some(2), Some(3), None] {
+        for operation in OPERATIONS {
+            let mut args = [&[operation], &SHORT[..]].concat();
+            if n.is_none() {
+                args.extend(["--pes", "4"]);
+            }
+            let rows = rows(&perf(n, &args, &[]));
+            let what: Vec<_> = rows.iter().map(|row| (row.size, row.count, row.ty.as_str())).collect();
+            match operation {
+                "barrier" => assert_eq!(what, [(0, 0, "-")]),
+                "fetch_add" => assert_eq!(what, [(8, 1, "u64")]),
+                _ => assert_eq!(what, [(4, 1, "f32"), (180, 45, "f32"), (8100, 2025, "f32")]),
+            }
+            for row in rows {
+                assert_eq!(row.wrong, 0, "{operation}: {row:?}");
+                let [min, median, p99, deviation] = row.times[..] else { panic!("{row:?}") };
+                assert!(0.0 <= min && min <= median && median <= p99 && deviation >= 0.0, "{row:?}");
+                let named = !["put", "get", "put_signal", "fetch_add", "barrier"].contains(&operation);
+                assert_eq!(row.algorithm != "-", named, "{row:?}");
+                assert!(row.bus >= 0.0 && row.bus.is_finite());
+            }
+        }
+    }
+}
+
+#[test]
+fn types_and_operations_are_checked_too() {
+    for (ty, op) in [("bf16", "sum"), ("u8", "avg"), ("f64", "prod"), ("i64", "max"), ("f16", "avg")] {
+        for operation in ["allreduce", "reduce", "reduce_scatter", "allgather"] {
+            let args = [&[operation, "-t", ty, "-o", op, "--pes", "3"], &SHORT[..]].concat();
+            let rows = rows(&perf(None, &args, &[]));
+            assert!(rows.iter().all(|row| row.wrong == 0 && row.ty == ty), "{operation} {ty} {op}: {rows:?}");
+        }
+    }
+}
+
+#[test]
+fn a_wrong_command_line_is_one_line_and_status_2() {
+    for (args, says) in [
+        (&["reduces"][..], "put, get, "),
+        (&[], "OP"),
+        (&["put", "-b", "0"], "not a size"),
+        (&["put", "-e", "many"], "not a size"),
+        (&["put", "-b", "8K", "-e", "8"], "-b 8192 is more than -e 8"),
+        (&["put", "-f", "1"], "1 is not in 2.."),
+        (&["put", "-n", "0"], "0 is not in 1.."),
+        (&["put", "--pes", "0"], "not a number of PEs"),
+        (&["put", "--size", "8"], "--size"),
+        (&["allreduce", "-t", "f31"], "there is no element type"),
+        (&["allreduce", "-o", "add"], "there is no operation"),
+        (&["allreduce", "-t", "i8"], "i8 is not measured: give one of u8, "),
+        (&["allreduce", "-o", "xor"], "xor is not measured: give one of sum, "),
+        (&["alltoall", "--algo", "ring"], "give an algorithm for alltoall of small, direct, "),
+        (&["put", "--algo", "ring"], "put is no collective"),
+        (&["plan", "barrier"], "barrier is no collective"),
+        (&["plan", "allreduce", "--hosts", "4x"], "not hosts such as 4x8"),
+    ] {
+        for n in [None, Some(2)] {
+            let output = perf(n, args, &[]);
+            let err = stderr(&output, 2);
+            let own: Vec<&str> = err.lines().filter(|line| line.starts_with("shmem-perf: ")).collect();
+            assert!(own.len() == 1 && own[0].contains(says), "{args:?}: {err}");
+            assert!(n.is_some() || err.lines().count() == 1, "{args:?}: {err}");
+            assert!(output.stdout.is_empty());
+        }
+    }
+}
+
+#[test]
+fn forced_algorithms_show() {
+    let args = |collective| [&[collective], &SHORT[..]].concat();
+    for algorithm in ["ring", "direct", "double-tree"] {
+        let forced = perf(Some(3), &[&args("allreduce")[..], &["--algo", algorithm]].concat(), &[]);
+        assert_eq!(algorithms(&forced), [algorithm; 3]);
+        let setting = format!("alltoall=bruck,allreduce={algorithm}");
+        let forced = perf(Some(2), &args("allreduce"), &[("SHMEM_COLL_ALGO", &setting)]);
+        assert_eq!(algorithms(&forced), [algorithm; 3]);
+    }
+    let strict = [("SHMEM_COLL_ALGO", "allreduce=ring,allgather=ring"), ("SHMEM_COLL_DETERMINISTIC", "strict")];
+    assert_eq!(algorithms(&perf(None, &args("allreduce"), &strict)), ["small", "small", "direct"]);
+    assert_eq!(algorithms(&perf(None, &args("allgather"), &strict)), ["ring"; 3]);
+    let small = [("SHMEM_COLL_SMALL", "100")];
+    assert_eq!(algorithms(&perf(None, &args("allreduce"), &small)), ["small", "direct", "direct"]);
+}
+
+#[test]
+fn settings_that_name_nothing_are_errors() {
+    for (name, value, says) in [
+        ("SHMEM_COLL_ALGO", "allreduce", "give COLLECTIVE=ALGORITHM"),
+        ("SHMEM_COLL_ALGO", "allreduce=rung", "give an algorithm for allreduce of small, direct, "),
+        ("SHMEM_COLL_DETERMINISTIC", "perhaps", "give `off` or `strict`"),
+        ("SHMEM_COLL_TABLE", "/none/such", "No such file"),
+    ] {
+        for args in [&["allreduce", "-e", "8"][..], &["plan", "allreduce"]] {
+            let output = perf(None, args, &[(name, value)]);
+            let err = String::from_utf8_lossy(&output.stderr);
+            assert!(!output.status.success() && err.lines().count() == 1, "{err}");
+            assert!(err.contains(&format!("{name}={value:?} is not valid: ")) && err.contains(says), "{err}");
+        }
+    }
+}
+
+#[test]
+fn the_plan_says_what_is_chosen_and_why() {
+    let plan = |args: &[&str], env: &[(&str, &str)]| {
+        let output = perf(None, &[&["plan"], args].concat(), env);
+        let text = stdout(&output);
+        let sizes = text.lines().skip_while(|line| !line.contains("piece")).skip(1);
+        let words = sizes.map(|line| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
+        words.map(|words| (words[0].clone(), words[2].clone(), words[4..].join(" "))).collect::<Vec<_>>()
+    };
+    let one = plan(&["allreduce", "-b", "2K", "-e", "4K"], &[]);
+    assert_eq!((one[0].0.as_str(), one[0].1.as_str()), ("2K", "small"));
+    assert_eq!((one[1].0.as_str(), one[1].1.as_str()), ("4K", "direct"));
+    assert!(one[0].2.starts_with("one host up to 2K: "), "{one:?}");
+    let hosts = plan(&["allreduce", "--hosts", "4x8", "-b", "64K", "-e", "4M", "-f", "8"], &[]);
+    let names: Vec<&str> = hosts.iter().map(|row| row.1.as_str()).collect();
+    assert_eq!(names, ["halving", "halving", "hierarchical"]);
+    let low = plan(&["broadcast", "--hosts", "3,2", "-b", "64K", "-e", "64K"], &[("SHMEM_COLL_THRESHOLD", "32K")]);
+    assert_eq!(low[0].1, "hierarchical");
+    let forced = plan(&["allgather", "-b", "8", "-e", "8"], &[("SHMEM_COLL_ALGO", "allgather=ring")]);
+    assert_eq!((forced[0].1.as_str(), forced[0].2.as_str()), ("ring", "forced"));
+}
+
+/// A file that is gone with the test.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        Scratch(std::env::temp_dir().join(format!("shmem-perf-{}-{name}", std::process::id())))
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = if self.0.is_dir() { std::fs::remove_dir_all(&self.0) } else { std::fs::remove_file(&self.0) };
+    }
+}
+
+#[test]
+fn a_measured_table_is_what_the_next_run_takes() {
+    let table = Scratch::new("table");
+    assert_eq!(stdout(&perf(Some(2), &["tune", "-o", table.path()], &[])), "");
+    let rows = shmem_collectives::select::parse(&std::fs::read_to_string(&table.0).unwrap()).unwrap();
+    for name in shmem_collectives::plan::Collective::NAMES {
+        let mut of = rows.iter().filter(|row| row.collective == name);
+        assert_eq!(of.next_back().unwrap().up_to, usize::MAX, "{name}");
+    }
+    // Of rows for the same bytes the first is taken.
+    let mut first = rows.clone();
+    first.dedup_by_key(|row| (row.collective, row.up_to));
+    for row in first.iter().filter(|row| row.up_to < 1 << 20) {
+        let size = row.up_to.to_string();
+        let args = [row.collective, "-b", &size, "-e", &size, "-n", "2"];
+        let taken = algorithms(&perf(Some(2), &args, &[("SHMEM_COLL_TABLE", table.path())]));
+        assert_eq!(taken, [row.algorithm.name()], "{row}");
+    }
+    std::fs::write(&table.0, "allreduce 2K small\n").unwrap();
+    let err = stderr(&perf(None, &["barrier"], &[("SHMEM_COLL_TABLE", table.path())]), 1);
+    assert!(err.contains("the last line of allreduce must be for `any` bytes"), "{err}");
+}
+
+#[test]
+fn pes_with_different_tables_are_told() {
+    let scratch = Scratch::new("differs");
+    for (pe, algorithm) in ["direct", "direct", "ring"].iter().enumerate() {
+        let directory = scratch.0.join(pe.to_string());
+        std::fs::create_dir_all(&directory).unwrap();
+        std::fs::write(directory.join("table"), format!("allreduce any {algorithm}\n")).unwrap();
+    }
+    let script = "cd \"$0/$SHMEM_PE\" && exec \"$1\" allreduce -e 8";
+    let mut command = Command::new(shmemrun());
+    command.args(["-n", "3", "--timeout", "120", "sh", "-c", script, scratch.path(), PERF]);
+    let output = command.env("SHMEM_COLL_TABLE", "table").stdin(Stdio::null()).output().unwrap();
+    let err = stderr(&output, 1);
+    let sides = err.lines().find(|line| line.contains("PEs 0-1")).unwrap_or_else(|| panic!("{err}"));
+    assert!(sides.contains("PE 2") && sides.matches("collectives with table ").count() == 2, "{err}");
+}
