@@ -1,16 +1,18 @@
 //! What a program calls: every collective, blocking and started.
 //!
-//! All are collective over the team, with objects of the same length, and the same type, operation and root, on all its PEs. On return of a blocking call
-//! (after [`Pending::wait`] of a started one) this PE's target is complete and its source may be overwritten.
+//! All are collective over the team, with objects of the same length, and the same type, operation and root, on all its
+//! PEs. On return of a blocking call (after [`Pending::wait`] of a started one) this PE's target is complete and its
+//! source may be overwritten.
 
 use std::any::{TypeId, type_name};
 
 use shmem::{Elem, ErrorKind, Result, SymSlice};
 
 use crate::call::Call;
-use crate::coll::{Coll, Move, Pending, Refused};
+use crate::coll::{Coll, Pending};
 use crate::op::{Reduce, Whole};
 use crate::plan::Collective;
+use crate::task::{Move, Refused};
 
 /// One row a collective: its documentation, its names, how source and target relate in length.
 macro_rules! collectives {
@@ -20,12 +22,10 @@ macro_rules! collectives {
     )*) => {
         impl<'t> Coll<'t> {$(
             $(#[$doc])*
-            ///
-            /// Collective; blocks. In place as [`Problem::in_place`](crate::plan::Problem::in_place) has it.
-            ///
-            /// # Errors
-            /// [`Mismatch`](ErrorKind::Mismatch) if the PEs' calls differ, [`Length`](ErrorKind::Length), [`Overlap`](ErrorKind::Overlap) if source and target
-            /// overlap in part, [`NoSuchPe`](ErrorKind::NoSuchPe) for a root; [`PeerLost`](ErrorKind::PeerLost), [`Timeout`](ErrorKind::Timeout).
+            /// / Collective; blocks. In place as [`Problem::in_place`](crate::plan::Problem::in_place) has it. / / #
+            //Errors / [`Mismatch`](ErrorKind::Mismatch) if the PEs' calls differ, [`Length`](ErrorKind::Length),
+            //[`Overlap`](ErrorKind::Overlap) if source and target / overlap in part, [`NoSuchPe`](ErrorKind::NoSuchPe)
+            //for a root; [`PeerLost`](ErrorKind::PeerLost), [`Timeout`](ErrorKind::Timeout).
             pub fn $name<T: Elem $(, $op: Reduce<T>)?>(
                 &self,
                 dst: SymSlice<'_, T>,

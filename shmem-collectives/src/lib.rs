@@ -12,6 +12,7 @@ pub mod plans;
 mod run;
 pub mod select;
 mod strided;
+mod task;
 mod told;
 mod unequal;
 

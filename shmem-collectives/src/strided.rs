@@ -6,8 +6,9 @@
 use shmem::{Elem, ErrorKind, Meeting, Result, SymSlice};
 
 use crate::call::{Call, digest};
-use crate::coll::{Coll, Pending, Task};
+use crate::coll::{Coll, Pending};
 use crate::run::{Lane, meet};
+use crate::task::Task;
 
 /// A call under way.
 struct Strided<'b, T> {
@@ -88,11 +89,8 @@ impl<'t> Coll<'t> {
     /// Element k of block i of PE j's source, to element k of block j of PE i's target, where a block has `nelems`
     /// elements, and element k of block j lies at `(j * nelems + k) * stride` of its buffer. What lies between is not
     /// touched. Source and target may overlap: the source is copied first.
-    ///
-    /// Collective, with the same `nelems` and `dst_stride` on all PEs; blocks.
-    ///
-    /// # Errors
-    /// [`Mismatch`](ErrorKind::Mismatch) if the PEs' calls differ; [`Length`](ErrorKind::Length) for a stride of 0, or a
+    /// / Collective, with the same `nelems` and `dst_stride` on all PEs; blocks. / / # Errors /
+    //[`Mismatch`](ErrorKind::Mismatch) if the PEs' calls differ; [`Length`](ErrorKind::Length) for a stride of 0, or a
     /// buffer that does not hold all blocks; [`PeerLost`](ErrorKind::PeerLost), [`Timeout`](ErrorKind::Timeout).
     pub fn all_to_all_strided<T: Elem>(
         &self,
