@@ -1,16 +1,18 @@
 //! What a program calls: every collective, blocking and started.
 //!
-//! All are collective over the team, with objects of the same length, and the same type, operation and root, on all its PEs. On return of a blocking call
-//! (after [`Pending::wait`] of a started one) this PE's target is complete and its source may be overwritten.
+//! All are collective over the team, with objects of the same length, and the same type, operation and root, on all its
+//! PEs. On return of a blocking call (after [`Pending::wait`] of a started one) this PE's target is complete and its
+//! source may be overwritten.
 
 use std::any::{TypeId, type_name};
 
-use shmem::{Elem, ErrorKind, Result, SymSlice};
+use shmem::{Elem, Error, ErrorKind, Result, SymSlice};
 
 use crate::call::Call;
-use crate::coll::{Coll, Move, Pending, Refused};
+use crate::coll::{Coll, Pending};
 use crate::op::{Reduce, Whole};
 use crate::plan::Collective;
+use crate::task::{Move, Refused};
 
 /// One row a collective: its documentation, its names, how source and target relate in length.
 macro_rules! collectives {
@@ -24,8 +26,10 @@ macro_rules! collectives {
             /// Collective; blocks. In place as [`Problem::in_place`](crate::plan::Problem::in_place) has it.
             ///
             /// # Errors
-            /// [`Mismatch`](ErrorKind::Mismatch) if the PEs' calls differ, [`Length`](ErrorKind::Length), [`Overlap`](ErrorKind::Overlap) if source and target
-            /// overlap in part, [`NoSuchPe`](ErrorKind::NoSuchPe) for a root; [`PeerLost`](ErrorKind::PeerLost), [`Timeout`](ErrorKind::Timeout).
+            /// [`Mismatch`](ErrorKind::Mismatch) if the PEs' calls differ, [`Length`](ErrorKind::Length),
+            /// [`Overlap`](ErrorKind::Overlap) if source and target overlap in part,
+            /// [`NoSuchPe`](ErrorKind::NoSuchPe) for a root; [`PeerLost`](ErrorKind::PeerLost),
+            /// [`Timeout`](ErrorKind::Timeout).
             pub fn $name<T: Elem $(, $op: Reduce<T>)?>(
                 &self,
                 dst: SymSlice<'_, T>,
@@ -34,7 +38,7 @@ macro_rules! collectives {
                 $($root: usize,)?
             ) -> Result<()> {
                 let what = $what;
-                let call = self.call::<T>(what, $len(dst.len(), src.len(), self.team().n_pes()), collectives!(@name T $($op)?));
+                let call = self.call::<T>(what, $len(dst.len(), src.len(), self.team().n_pes()), collectives!(@name T $($op)?), collectives!(@finishes T $($op)?));
                 let kernel = collectives!(@kernel self $($value)?);
                 self.run(what, call, src, dst, &kernel, collectives!(@whole T $($op)?))
             }
@@ -49,7 +53,7 @@ macro_rules! collectives {
                 $($root: usize,)?
             ) -> Pending<'b, 't> {
                 let what = $what;
-                let call = self.call::<T>(what, $len(dst.len(), src.len(), self.team().n_pes()), collectives!(@name T $($op)?));
+                let call = self.call::<T>(what, $len(dst.len(), src.len(), self.team().n_pes()), collectives!(@name T $($op)?), collectives!(@finishes T $($op)?));
                 let complete = collectives!(@whole T $($op)?);
                 let kernel = collectives!(@kernel self $($value)?);
                 self.start(what, call, src, dst, kernel, complete)
@@ -58,6 +62,8 @@ macro_rules! collectives {
     };
     (@name $elem:ident $op:ident) => { <$op as Reduce<$elem>>::NAME };
     (@name $elem:ident) => { "" };
+    (@finishes $elem:ident $op:ident) => { <$op as Reduce<$elem>>::FINISHES };
+    (@finishes $elem:ident) => { false };
     (@kernel $self:ident $value:ident) => { Whole { op: $value, n: $self.team().n_pes() } };
     (@kernel $self:ident) => { Move };
     (@whole $elem:ident $op:ident) => { !partial_results_are_elements::<$elem, $op>() };
@@ -178,10 +184,14 @@ impl Coll<'_> {
         self.run_task(|_| Err::<Refused, _>(error.into()))
     }
 
-    fn call<T: Elem>(&self, what: Collective, len: Result<usize>, op: &'static str) -> Result<Call> {
+    fn call<T: Elem>(&self, what: Collective, len: Result<usize>, op: &'static str, finishes: bool) -> Result<Call> {
         let n_pes = self.team().n_pes();
-        match what.root() {
-            Some(pe) if pe >= n_pes => Err(ErrorKind::NoSuchPe { pe, n_pes }.into()),
+        match (what, what.root()) {
+            (_, Some(pe)) if pe >= n_pes => Err(ErrorKind::NoSuchPe { pe, n_pes }.into()),
+            // What is done once to all contributions has no meaning where every PE gets some of them.
+            (Collective::InclusiveScan | Collective::ExclusiveScan, _) if finishes => {
+                Err(Error::other(format!("{op} is not defined for {what}")))
+            }
             _ => Ok(Call::even(what, len?, type_name::<T>(), op)),
         }
     }

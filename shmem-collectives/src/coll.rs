@@ -1,8 +1,9 @@
 //! The collectives of a team: from a call to a plan to its end.
 //!
-//! A call is checked, becomes a [`Problem`], and the team's one choice of algorithm ([`select`](crate::select)) gives its plan. Blocking calls run it to
-//! its end; started ones stand in a queue and get on whenever the program tests or waits, in the order in which they were started. What the
-//! program calls is in `calls`.
+//! A call is checked, becomes a [`Problem`], and the team's one choice of algorithm ([`select`](crate::select)) gives its
+//! plan. Blocking calls run it to its end; started ones stand in a queue and get on whenever the program tests or waits,
+//! in the order in which they were started. A call with wrong arguments takes part in its turn, so that all learn of it.
+//! What the program calls is in `calls`, `unequal` and `strided`.
 
 use std::cell::{RefCell, RefMut};
 use std::collections::{HashMap, VecDeque};
@@ -10,18 +11,20 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::rc::Rc;
 
-use shmem::{Elem, Error, ErrorKind, Kernel, Meeting, Result, SymSlice, Team, World};
+use shmem::{Elem, Error, ErrorKind, Kernel, Result, SymSlice, Team, World};
 
-use crate::call::{Call, refusal};
+use crate::call::Call;
 use crate::plan::{Collective, Hosts, Plan, Problem, Uneven};
 use crate::plans::{Algorithm, Room};
-use crate::run::{Buffers, FLAG, Lane, Run, meet};
+use crate::run::{Buffers, FLAG, Lane, Run};
 use crate::select::{Need, Selection};
+use crate::task::{Refused, Started, Task};
 use crate::tiny;
 use crate::told::{Aim, RECORD, Stage, Told};
 
-/// The collectives of one team: made once for it, used by one thread of each PE. All PEs of the team make the same calls in the same order; if they do
-/// not, every PE gets the same [`Mismatch`](ErrorKind::Mismatch), which names both sides, and the team stays usable.
+/// The collectives of one team: made once for it, used by one thread of each PE. All PEs of the team make the same
+/// calls in the same order; if they do not, every PE gets the same [`Mismatch`](ErrorKind::Mismatch), which names both
+/// sides, and the team stays usable.
 pub struct Coll<'t> {
     world: &'t World,
     team: &'t Team<'t>,
@@ -48,21 +51,17 @@ struct State<'t> {
     ended: HashMap<u64, Error>,
 }
 
-/// A started collective, without its types.
-pub(crate) trait Task {
-    fn advance(&mut self, lane: &mut Lane<'_>, block: bool) -> Result<bool>;
-}
-
 impl<'t> Coll<'t> {
     /// The collectives of `team`, in its workspace (`SHMEM_TEAM_WORKSPACE`). Collective over the team.
     ///
     /// # Errors
-    /// [`HeapFull`](ErrorKind::HeapFull) if the workspace is too small for the team; [`BadSetting`](ErrorKind::BadSetting) for `SHMEM_COLL_ALGO` and
-    /// `SHMEM_COLL_TABLE`; [`Mismatch`](ErrorKind::Mismatch) if PEs have different tables; and as [`Team::barrier`].
+    /// [`HeapFull`](ErrorKind::HeapFull) if the workspace is too small for the team;
+    /// [`BadSetting`](ErrorKind::BadSetting) for `SHMEM_COLL_ALGO` and `SHMEM_COLL_TABLE`;
+    /// [`Mismatch`](ErrorKind::Mismatch) if PEs have different tables; and as [`Team::barrier`].
     pub fn new(world: &'t World, team: &'t Team<'t>) -> Result<Self> {
         let workspace = team.workspace();
         let flags = team.n_pes() * FLAG * size_of::<u64>();
-        let told = 2 * (team.n_pes() * RECORD * size_of::<u64>()).next_multiple_of(128);
+        let told = told_bytes(team.n_pes());
         let counts = flags + told;
         if counts > workspace.len() / 2 {
             return Err(ErrorKind::HeapFull {
@@ -115,7 +114,7 @@ impl<'t> Coll<'t> {
 
     /// The memory that the collectives of a team of `n` have in a workspace of so many bytes, for elements of `size` bytes.
     pub fn room(workspace: usize, n: usize, size: usize) -> Room {
-        let rest = workspace.saturating_sub(n * FLAG * size_of::<u64>());
+        let rest = workspace.saturating_sub(n * FLAG * size_of::<u64>() + told_bytes(n));
         let half = half(rest);
         Room { work: (rest - 2 * half) / size.max(1), slot: half / size.max(1) }
     }
@@ -130,15 +129,15 @@ impl<'t> Coll<'t> {
         &mut self.selection
     }
 
-    /// Whether reductions combine all contributions to an element at once, in the order of the PEs: results are then the
-    /// same bits for any algorithm, length, piece and placement, at the price of the algorithms that cannot do so. All
-    /// PEs of the team must say the same.
+    /// Whether reductions combine all contributions to an element at once, in the order of the PEs: results are then
+    /// the same bits for any algorithm, length, piece and placement, at the price of the algorithms that cannot do so.
+    /// All PEs of the team must say the same.
     pub fn set_strict(&mut self, strict: bool) {
         self.strict = strict;
     }
 
-    /// Takes the PEs for those of these hosts, numbered host by host, whatever they are: for trying two-level algorithms on one host. All PEs of the
-    /// team must say the same.
+    /// Takes the PEs for those of these hosts, numbered host by host, whatever they are: for trying two-level
+    /// algorithms on one host. All PEs of the team must say the same.
     ///
     /// # Errors
     /// [`Length`](ErrorKind::Length) if these are not as many PEs as the team has.
@@ -419,68 +418,18 @@ impl<'t> State<'t> {
     }
 }
 
+/// Bytes of the two areas in which counts are told.
+fn told_bytes(n: usize) -> usize {
+    2 * (n * RECORD * size_of::<u64>()).next_multiple_of(128)
+}
+
 /// Bytes of one of the two areas of slots, of all that is left behind the counts.
 fn half(rest: usize) -> usize {
     rest / 4 / 128 * 128
 }
 
-/// A collective with what it works on.
-pub(crate) struct Started<'b, T, K> {
-    number: u64,
-    run: Run<'b, T>,
-    kernel: K,
-    call: Call,
-}
-
-impl<T: Elem, K: Kernel<T>> Task for Started<'_, T, K> {
-    fn advance(&mut self, lane: &mut Lane<'_>, block: bool) -> Result<bool> {
-        let (number, call) = (self.number, &self.call);
-        self.run.advance(lane, &self.kernel, &|| call.text(number), block)
-    }
-}
-
-impl<T: Elem> Task for Told<'_, T> {
-    fn advance(&mut self, lane: &mut Lane<'_>, block: bool) -> Result<bool> {
-        Told::advance(self, lane, block)
-    }
-}
-
-/// A call with wrong arguments on this PE. It takes part in the first meeting, so that the others learn of it, and ends
-/// with the error.
-pub(crate) struct Refused {
-    number: u64,
-    error: Option<Error>,
-    text: String,
-    meeting: Option<Meeting>,
-}
-
-impl Refused {
-    pub(crate) fn new(number: u64, error: Error) -> Self {
-        Refused { number, text: String::new(), error: Some(error), meeting: None }
-    }
-
-    pub(crate) fn advance(&mut self, lane: &mut Lane<'_>, block: bool) -> Result<bool> {
-        if let (Some(error), None) = (&self.error, &self.meeting) {
-            let (digest, text) = refusal(self.number, error);
-            self.text = text;
-            self.meeting = Some(lane.team.meet(digest));
-        }
-        match meet(&mut self.meeting, lane.team, &|| self.text.clone(), block) {
-            Ok(false) => Ok(false),
-            // The others' side says less than what is wrong here.
-            Err(other) if !matches!(other.kind(), ErrorKind::Mismatch { .. }) => Err(other),
-            _ => self.error.take().map_or(Ok(true), Err),
-        }
-    }
-}
-
-impl Task for Refused {
-    fn advance(&mut self, lane: &mut Lane<'_>, block: bool) -> Result<bool> {
-        Refused::advance(self, lane, block)
-    }
-}
-
-/// A collective that was started and gets on while the program tests or waits. Dropping it does not end it: it gets on with the team's later calls.
+/// A collective that was started and gets on while the program tests or waits. Dropping it does not end it: it gets on
+/// with the team's later calls.
 #[must_use = "a started collective ends only when it is waited for, or when a later one of the team is"]
 pub struct Pending<'b, 't> {
     coll: &'b Coll<'t>,
@@ -512,29 +461,6 @@ impl Pending<'_, '_> {
             state.advance_all(true);
         }
         state.ended.remove(&self.number).map_or(Ok(()), Err)
-    }
-}
-
-/// Moves elements as they are: the kernel of collectives that combine nothing.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Move;
-
-impl<T: Elem> Kernel<T> for Move {
-    type Acc = T;
-
-    #[inline(always)]
-    fn widen(&self, element: T) -> T {
-        element
-    }
-
-    #[inline(always)]
-    fn combine(&self, left: T, _: T) -> T {
-        left
-    }
-
-    #[inline(always)]
-    fn narrow(&self, acc: T) -> T {
-        acc
     }
 }
 

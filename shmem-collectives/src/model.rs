@@ -1,4 +1,4 @@
-//! The cost model: runs the very plans that [`run`](crate::run) runs in virtual time, on a [`Machine`] that need not
+//! The cost model: runs the very plans that `run` runs in virtual time, on a [`Machine`] that need not
 //! exist, with up to some ten thousands of PEs. Times are in ns, bandwidths in bytes/ns (GB/s).
 //!
 //! What a step costs, at the bandwidth of the level that lies between the two PEs (same core complex, same host,

@@ -1,7 +1,8 @@
 //! The engine: runs a plan over one-sided operations of a team, step by step, and stops where it would have to wait.
 //!
-//! A signal is a count in the receiver's memory that only its sender writes and that grows for ever; so nothing is reset, and the k-th wait for a PE
-//! waits for the k-th signal of that PE. A meeting is the team's own barrier; the first of a plan carries a digest of the call.
+//! A signal is a count in the receiver's memory that only its sender writes and that grows for ever; so nothing is reset,
+//! and the k-th wait for a PE waits for the k-th signal of that PE. A meeting is the team's own barrier; the first of a
+//! plan carries a digest of the call.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -118,7 +119,8 @@ impl<'b, T: Elem> Run<'b, T> {
         Run { problem, plan, next: 0, buffers, digest, met, meeting: None }
     }
 
-    /// Gets as far as is possible without waiting, or to the end if it may block: true when the plan is done. `call` is for reports.
+    /// Gets as far as is possible without waiting, or to the end if it may block: true when the plan is done. `call` is
+    /// for reports.
     pub(crate) fn advance<K: Kernel<T>>(
         &mut self,
         lane: &mut Lane<'_>,
@@ -170,7 +172,8 @@ impl<'b, T: Elem> Run<'b, T> {
         let place = |at: &At| Ok((self.buffers.region(&self.problem, at)?, at.pe));
         let sources = from.iter().map(place).collect::<Result<Places<'b, T>>>()?;
         let targets = into.iter().map(place).collect::<Result<Places<'b, T>>>()?;
-        // What is combined of one PE's source alone goes through the kernel, too: it may scale. A plan moves everything else.
+        // What is combined of one PE's source alone goes through the kernel, too: it may scale. A plan moves everything
+        // else.
         let alone = self.problem.n == 1 && self.problem.what.reduces();
         lane.has_put();
         match sources.as_slice() {

@@ -6,8 +6,9 @@
 use shmem::{Elem, ErrorKind, Meeting, Result, SymSlice};
 
 use crate::call::{Call, digest};
-use crate::coll::{Coll, Pending, Task};
+use crate::coll::{Coll, Pending};
 use crate::run::{Lane, meet};
+use crate::task::Task;
 
 /// A call under way.
 struct Strided<'b, T> {

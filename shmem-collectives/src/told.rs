@@ -7,10 +7,11 @@
 use shmem::{Elem, ErrorKind, Meeting, Result, SymSlice, World};
 
 use crate::call::Call;
-use crate::coll::{Move, Refused, apart};
+use crate::coll::apart;
 use crate::plan::{At, Blocks, Buf, Exchange, Lane as Way, Plan, Problem, Step, Uneven};
 use crate::plans::{Algorithm, Room};
 use crate::run::{Buffers, Lane, Run, meet};
+use crate::task::{Move, Refused, Task};
 
 /// What one PE tells another.
 pub(crate) type Record = [u64; RECORD];
@@ -52,9 +53,8 @@ pub(crate) enum Stage<'b, T> {
     Refused(Refused),
 }
 
-impl<'b, T: Elem> Told<'b, T> {
-    /// Gets as far as is possible without waiting, or to the end if it may block: true when it is done.
-    pub(crate) fn advance(&mut self, lane: &mut Lane<'_>, block: bool) -> Result<bool> {
+impl<T: Elem> Task for Told<'_, T> {
+    fn advance(&mut self, lane: &mut Lane<'_>, block: bool) -> Result<bool> {
         if let Stage::Begun = self.stage {
             self.tell(lane)?;
         }
@@ -73,7 +73,9 @@ impl<'b, T: Elem> Told<'b, T> {
             Stage::Begun | Stage::Telling(_) => Ok(false),
         }
     }
+}
 
+impl<'b, T: Elem> Told<'b, T> {
     fn tell(&mut self, lane: &mut Lane<'_>) -> Result<()> {
         let me = lane.team.me();
         let place = self.records.slice(me * RECORD..(me + 1) * RECORD)?;

@@ -255,7 +255,8 @@ fn f32_of_f16(element: f16) -> f32 {
 fn f16_of_f32(number: f32) -> f16 {
     let bits = number.to_bits();
     let (sign, magnitude) = (bits >> 16 & 0x8000, bits & 0x7fff_ffff);
-    // As for bf16; what rounds up from the largest number becomes infinity.
+    // As for bf16; what rounds up from the largest number becomes infinity. Below the normal
+    // numbers it is not used, and wraps.
     let normal = magnitude.wrapping_sub(REBIAS).wrapping_add(0x0fff + (magnitude >> 13 & 1)) >> 13;
     // Next to 0.5 an f32's last place is 2^-24, so adding 0.5 rounds to just the units of a subnormal, which are then its last bits.
     let subnormal = (f32::from_bits(magnitude) + 0.5).to_bits() - 0.5_f32.to_bits();

@@ -236,7 +236,8 @@ impl Selection {
     /// Takes `algorithm` for every call of the collective with this name that it can do: of this length, in this
     /// memory, with this reduction.
     ///
-    /// # Errors [`BadSetting`](ErrorKind::BadSetting) for names of nothing, and for an algorithm that has no plan for
+    /// # Errors
+    /// [`BadSetting`](ErrorKind::BadSetting) for names of nothing, and for an algorithm that has no plan for
     /// the collective.
     pub fn force(&mut self, collective: &str, algorithm: &str) -> Result<()> {
         let bad = |form: String| ErrorKind::BadSetting { name: collective.into(), value: algorithm.into(), form };

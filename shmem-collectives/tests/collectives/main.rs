@@ -1,5 +1,7 @@
 //! The collectives, run for real: as threads, over a network that reorders, and as processes.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 #[path = "../../../tests/common/mod.rs"]
 mod common;
 
