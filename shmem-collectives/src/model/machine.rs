@@ -14,7 +14,7 @@ pub struct Level {
 }
 
 impl Level {
-    /// A 400 Gb/s RoCE network with one port a host: 2 us one way, 50 bytes/ns each way. Of data sheets, not measured.
+    /// A 400 Gb/s RoCE network with one port a host: 2 us one way, 50 bytes/ns each way. Round figures for a study, not measured.
     pub const ROCE_400: Level = Level { latency: 2000.0, read: 4000.0, cached: 50.0, memory: 50.0 };
 }
 
@@ -50,7 +50,7 @@ impl Machine {
         cache: 256 << 10,
     };
 
-    /// Hosts like Zen 4: eight cores a complex. Of published figures, not measured.
+    /// Hosts like Zen 4: eight cores a complex. Round figures for a study, not measured.
     pub const ZEN_4: Machine = Machine {
         complex_pes: 8,
         complex: Level { latency: 45.0, read: 0.0, cached: 40.0, memory: 12.0 },

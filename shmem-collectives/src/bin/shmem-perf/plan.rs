@@ -1,6 +1,8 @@
-//! Prints the rows of the table for one collective, and what is chosen for each size.
+//! Prints the rows of the table for one collective, and what is chosen for each size, with the time that the cost model
+//! predicts for it on a machine like the one of `docs/performance.md`.
 
 use shmem::config::{Config, show_size};
+use shmem_collectives::model::{Machine, simulate};
 use shmem_collectives::plan::{Hosts, Problem};
 use shmem_collectives::{Coll, Selection};
 
@@ -32,13 +34,16 @@ pub(crate) fn print(plan: &Plan, config: &Config) -> Result<(), String> {
     for row in selection.rows().filter(|row| row.collective == what.name()) {
         println!("  {row}");
     }
-    println!("# {:>9}  {:>9}  {:<12}  {:>9}  why", "size", "count", "algorithm", "piece");
+    println!("# {:>9}  {:>9}  {:<12}  {:>9}  {:>12}  why", "size", "count", "algorithm", "piece", "predicted");
     for len in sizes.lens(need.size) {
         let problem = Problem { what, n, len, chunk: 1, in_place: false };
         let choice = selection.explain(&problem, &hosts, need);
         let piece = show_size(choice.chunk.min(len) * need.size);
         let size = show_size(len * need.size);
-        println!("  {size:>9}  {len:>9}  {:<12}  {piece:>9}  {}", choice.algorithm.name(), choice.because);
+        let planned = Problem { chunk: choice.chunk, ..problem };
+        let predicted = simulate(choice.algorithm, &planned, &hosts, &Machine::MEASURED, need.size);
+        let time = predicted.map_or_else(|_| "-".into(), |report| format!("{:.2} us", report.ns / 1e3));
+        println!("  {size:>9}  {len:>9}  {:<12}  {piece:>9}  {time:>12}  {}", choice.algorithm.name(), choice.because);
     }
     Ok(())
 }
