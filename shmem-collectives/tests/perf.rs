@@ -187,10 +187,10 @@ fn forced_algorithms_show() {
         assert_eq!(algorithms(&forced), [algorithm; 3]);
     }
     let strict = [("SHMEM_COLL_ALGO", "allreduce=ring,allgather=ring"), ("SHMEM_COLL_DETERMINISTIC", "strict")];
-    assert_eq!(algorithms(&perf(None, &args("allreduce"), &strict)), ["small", "small", "direct"]);
+    assert_eq!(algorithms(&perf(None, &args("allreduce"), &strict)), ["small", "direct", "direct"]);
     assert_eq!(algorithms(&perf(None, &args("allgather"), &strict)), ["ring"; 3]);
-    let small = [("SHMEM_COLL_SMALL", "100")];
-    assert_eq!(algorithms(&perf(None, &args("allreduce"), &small)), ["small", "direct", "direct"]);
+    let small = [("SHMEM_COLL_SMALL", "2K")];
+    assert_eq!(algorithms(&perf(None, &args("allreduce"), &small)), ["small", "small", "direct"]);
 }
 
 #[test]
@@ -217,12 +217,14 @@ fn the_plan_says_what_is_chosen_and_why() {
         let text = stdout(&output);
         let sizes = text.lines().skip_while(|line| !line.contains("piece")).skip(1);
         let words = sizes.map(|line| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
-        words.map(|words| (words[0].clone(), words[2].clone(), words[4..].join(" "))).collect::<Vec<_>>()
+        words
+            .map(|words| (words[0].clone(), words[2].clone(), words[if words[4] == "-" { 5 } else { 6 }..].join(" ")))
+            .collect::<Vec<_>>()
     };
-    let one = plan(&["allreduce", "-b", "2K", "-e", "4K"], &[]);
-    assert_eq!((one[0].0.as_str(), one[0].1.as_str()), ("2K", "small"));
-    assert_eq!((one[1].0.as_str(), one[1].1.as_str()), ("4K", "direct"));
-    assert!(one[0].2.starts_with("one host up to 2K: "), "{one:?}");
+    let one = plan(&["allreduce", "-b", "64", "-e", "128"], &[]);
+    assert_eq!((one[0].0.as_str(), one[0].1.as_str()), ("64", "small"));
+    assert_eq!((one[1].0.as_str(), one[1].1.as_str()), ("128", "direct"));
+    assert!(one[0].2.starts_with("one host up to 112: "), "{one:?}");
     let hosts = plan(&["allreduce", "--hosts", "4x8", "-b", "64K", "-e", "4M", "-f", "8"], &[]);
     let names: Vec<&str> = hosts.iter().map(|row| row.1.as_str()).collect();
     assert_eq!(names, ["halving", "halving", "hierarchical"]);

@@ -52,8 +52,8 @@ fn sizes_switch_at_their_limits() {
     let selection = Selection::default();
     let threshold = with(&[("SHMEM_COLL_THRESHOLD", "64K"), ("SHMEM_COLL_SMALL", "100")]).unwrap();
     for what in COLLECTIVES {
-        assert_eq!(choose(&selection, what, 2048, &one), Algorithm::Small);
-        assert_eq!(choose(&selection, what, 2049, &one), Algorithm::Direct);
+        assert_eq!(choose(&selection, what, 112, &one), Algorithm::Small);
+        assert_eq!(choose(&selection, what, 113, &one), Algorithm::Direct);
         assert_eq!(choose(&threshold, what, 100, &one), Algorithm::Small);
         assert_eq!(choose(&threshold, what, 101, &one), Algorithm::Direct);
     }

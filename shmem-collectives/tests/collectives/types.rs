@@ -14,7 +14,7 @@ use shmem_collectives::plans::Algorithm;
 use crate::strict::forced;
 
 /// Bytes of a block up to which the one-shot algorithm is taken.
-const SMALL: usize = 2048;
+const SMALL: usize = 112;
 /// Elements around a target or source.
 const MARGIN: usize = 3;
 
