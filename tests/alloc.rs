@@ -5,8 +5,6 @@
 
 mod common;
 
-use std::time::{Duration, Instant};
-
 use common::{Random, everywhere, job, kind_of, processes, scaled, text_of};
 use shmem::{ErrorKind, Result, Shared, SymBox, World};
 
@@ -549,62 +547,4 @@ fn objects_are_found_by_their_offset_only_while_they_live() {
         assert_kind!(world.object_at::<u64>(offset, 1), ErrorKind::NotAllocated { .. });
         world.barrier_all()
     });
-}
-
-#[test]
-fn impossible_heap_sizes_are_errors_at_start() {
-    for n in [1, 2] {
-        for size in [isize::MAX as usize, usize::MAX, 1 << 50] {
-            for pe in job(n, |builder| builder.heap(size), |_| Ok(())) {
-                let text = text_of(pe);
-                for part in ["SHMEM_SYMMETRIC_SIZE", "reduce", &size.to_string()] {
-                    assert!(text.contains(part), "{text}");
-                }
-            }
-        }
-    }
-    for pe in job(2, |builder| builder.heap(0), |_| Ok(())) {
-        assert_kind!(pe, ErrorKind::BadSetting { name, value, .. } if name == "SHMEM_SYMMETRIC_SIZE" && value == "0");
-    }
-    for value in ["0", "-1", "4Q", "", "1e9", "nan", "99999999999999999999"] {
-        let error = World::builder().set("SHMEM_SYMMETRIC_SIZE", value).map(|_| ());
-        assert!(text_of(error).contains("512M"), "the text shows the form");
-    }
-    for (value, bytes) in [("64k", 64 << 10), ("1.5M", 3 << 19), ("1", 4096)] {
-        let world = World::builder().set("SHMEM_SYMMETRIC_SIZE", value).unwrap().build().unwrap();
-        assert_eq!(world.heap_size(), bytes);
-    }
-}
-
-fn available_memory() -> usize {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:")).unwrap();
-    line.trim().trim_end_matches("kB").trim().parse::<usize>().unwrap() << 10
-}
-
-/// D07: the heaps of all PEs together are planned below half of what the host has to give.
-#[test]
-fn default_heaps_share_the_host() {
-    for n in [1, 2, 16, 32] {
-        let sizes = shmem::local(n, |world| Ok(world.heap_size())).unwrap();
-        assert!(sizes.iter().all(|size| *size == sizes[0]));
-        assert!(sizes[0] * n < available_memory() / 2 || sizes[0] == 1 << 20, "{n} heaps of {}", sizes[0]);
-    }
-}
-
-/// D10: start-up does not grow with the heap.
-#[test]
-fn large_heaps_start_as_fast_as_small_ones() {
-    if available_memory() < 9 << 30 {
-        eprintln!("skipped: two heaps of 4 GiB do not fit");
-        return;
-    }
-    let time = |bytes: usize| {
-        let start = Instant::now();
-        job(2, |builder| builder.heap(bytes), |_| Ok(())).into_iter().for_each(|pe| pe.unwrap());
-        start.elapsed()
-    };
-    time(1 << 20);
-    let (small, large) = (time(1 << 20), time(4 << 30));
-    assert!(large < small + Duration::from_millis(500), "{small:?} for 1 MiB, {large:?} for 4 GiB");
 }

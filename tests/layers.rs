@@ -175,12 +175,15 @@ fn confined_words_stay_in_their_places() {
     assert_eq!(wrong, Vec::<String>::new());
 }
 
+/// Marks of work left over; in two parts, so that a search for them does not find this list.
+const UNFINISHED: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
+
 #[test]
 fn no_file_is_too_long_and_nothing_is_left_to_do() {
     for file in sources() {
         let lines = file.text.lines().count();
         assert!(lines <= LONGEST, "{} has {lines} lines", file.name);
-        for mark in ["TODO", "FIXME", "XXX"] {
+        for mark in UNFINISHED {
             assert!(!file.text.contains(mark), "{}: {mark}", file.name);
         }
         assert!(file.name.starts_with("bin/") || file.text.starts_with("//!"), "{} says not what it is", file.name);

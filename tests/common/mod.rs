@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use shmem::config::RouteChoice;
-use shmem::{Builder, Error, ErrorKind, Result, World};
+use shmem::{Builder, Cmp, Error, ErrorKind, Result, Shared, SigRef, World};
 
 /// The PE counts of every scenario: one, even, odd, a power of two or not, more than cores.
 pub const COUNTS: [usize; 6] = [1, 2, 3, 5, 8, 16];
@@ -272,3 +272,14 @@ macro_rules! assert_kind {
 
 /// Compiles for types that threads may share.
 pub fn assert_sync<T: Send + Sync>() {}
+
+/// A small piece of work that needs all PEs.
+pub fn ring(world: &World) -> Result<()> {
+    let (ctx, me, n) = (world.ctx::<Shared>(), world.me(), world.n_pes());
+    let (inbox, bell) = (world.alloc::<u64>(1)?, world.alloc_zeroed::<u64>(1)?);
+    ctx.put_signal(inbox.sym(), &[me as u64], SigRef::set(bell.sym(), 1), (me + 1) % n)?;
+    ctx.wait_until(bell.sym(), Cmp::Eq, 1)?;
+    assert_eq!(inbox.sym().read(0)?, ((me + n - 1) % n) as u64);
+    world.free(inbox)?;
+    world.free(bell)
+}
