@@ -297,13 +297,20 @@ fn first(world: &World) -> usize {
     (0..).step_by(4096).find(|offset| world.object_at::<u8>(*offset, 1).is_ok()).unwrap()
 }
 
-/// Two words, and a lock that PE 1 holds, at the heap's start.
+/// Two words, and a lock that PE 1 holds, at the heap's start. PE 1 comes back last: a failure that follows at once
+/// could otherwise meet others that are still in here, since a barrier does not end everywhere at the same time.
 fn prepared(world: &World) -> Result<shmem::SymBox<'_, u64>> {
-    let block = world.alloc_zeroed::<u64>(9)?;
+    let ctx = world.ctx::<Shared>();
+    let block = world.alloc_zeroed::<u64>(10)?;
+    let arrived = block.sym().at(9)?;
     if world.me() == 1 {
-        world.ctx::<Shared>().set_lock(block.sym().at(8)?)?;
+        ctx.set_lock(block.sym().at(8)?)?;
     }
     world.barrier_all()?;
+    match world.me() {
+        1 => ctx.wait_until(arrived, Cmp::Eq, world.n_pes() as u64 - 1).map(|_| ())?,
+        _ => ctx.atomic_inc(arrived, 1)?,
+    }
     Ok(block)
 }
 
