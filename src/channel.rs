@@ -1,12 +1,16 @@
 //! Bounded queues from one PE to another, over [`Ring`].
 
 use std::fmt;
+use std::panic::Location;
 
 use crate::core::Core;
 use crate::elem::Elem;
 use crate::error::{Error, ErrorKind, Result};
 use crate::heap::SymBox;
+use crate::sync::Call;
 use crate::sync::ring::Ring;
+use crate::watch::lookout::Open;
+use crate::watch::{Begun, Site};
 
 /// A queue of values from one PE to another, with room for a fixed number of them: the sender waits while it is full,
 /// the receiver while it is empty. Values arrive whole and in order. Each side moves data with stores to the other's
@@ -71,9 +75,12 @@ impl<'w, T: Elem> Channel<'w, T> {
     /// # Errors
     /// [`Channel`](ErrorKind::Channel) if this PE is not the sender; [`PeerLost`](ErrorKind::PeerLost),
     /// [`Timeout`](ErrorKind::Timeout): the value was not sent.
+    #[track_caller]
     pub fn send(&mut self, value: T) -> Result<()> {
         self.require(self.ring.sender, "send to")?;
         bytemuck::cast_slice_mut(&mut self.words)[..size_of::<T>()].copy_from_slice(bytemuck::bytes_of(&value));
+        let full = !self.ring.has_room(&self.core.link, self.sent)?;
+        let _open = full.then(|| self.begin(Call::Send, Location::caller()));
         self.ring.push(&self.core.link, self.sent, &self.words)?;
         self.sent += 1;
         Ok(())
@@ -84,9 +91,13 @@ impl<'w, T: Elem> Channel<'w, T> {
     /// # Errors
     /// [`Channel`](ErrorKind::Channel) if this PE is not the receiver; [`PeerLost`](ErrorKind::PeerLost),
     /// [`Timeout`](ErrorKind::Timeout).
+    #[track_caller]
     pub fn recv(&mut self) -> Result<T> {
         self.require(self.ring.receiver, "receive from")?;
-        self.ring.pop(&self.core.link, self.received, &mut self.words)?;
+        if !self.ring.try_pop(&self.core.link, self.received, &mut self.words)? {
+            let _open = self.begin(Call::Receive, Location::caller());
+            self.ring.pop(&self.core.link, self.received, &mut self.words)?;
+        }
         Ok(self.taken())
     }
 
@@ -98,6 +109,11 @@ impl<'w, T: Elem> Channel<'w, T> {
         self.require(self.ring.receiver, "receive from")?;
         let arrived = self.ring.try_pop(&self.core.link, self.received, &mut self.words)?;
         Ok(arrived.then(|| self.taken()))
+    }
+
+    fn begin(&self, call: Call, site: Site) -> Open<'w> {
+        let number = self.ring.at as u64;
+        self.core.link.lookout().begin(Begun { call, name: "", site, number, team: 0 })
     }
 
     fn taken(&mut self) -> T {

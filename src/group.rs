@@ -7,6 +7,7 @@
 //! members learn it there, show each other what they called, and return the same error; the group stays in step. Knows
 //! nothing of user memory.
 
+use std::panic::Location;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::error::{Error, ErrorKind, Result, ranges};
@@ -15,6 +16,8 @@ use crate::sync::barrier::{Arrival, Radix};
 use crate::sync::{Barrier, Call, Verdict, Word, Words};
 use crate::transport::Peer;
 use crate::transport::link::Link;
+use crate::watch::Begun;
+use crate::watch::lookout::Open;
 
 /// What the members of a group show each other.
 pub(crate) type Record = [u64; RECORD_WORDS];
@@ -145,12 +148,20 @@ impl Group {
 
     /// Blocks until all members have made this call with this argument. Collective.
     #[inline]
+    #[track_caller]
     pub(crate) fn agree(&self, link: &Link, call: Call, argument: u64) -> Result<()> {
         let print = (call as u64) << ARGUMENT_BITS | argument;
         match self.arrive(link, call, print)? {
             Verdict::Agree => Ok(()),
             Verdict::Conflict => Err(self.disagreement(link, &describe(print))),
         }
+    }
+
+    /// Records that the calling thread is in a call of this group, until the result is dropped.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn begin<'l>(&self, link: &'l Link, call: Call, number: u64) -> Open<'l> {
+        link.lookout().begin(Begun { call, name: "", site: Location::caller(), number, team: self.slot })
     }
 
     /// Begins to meet all members for a call that only its caller knows, by a digest of it and its arguments. Collective.
@@ -165,16 +176,17 @@ impl Group {
 
     /// Whether all members have made the same call; `call` is its name and arguments.
     pub(crate) fn poll(&self, link: &Link, arrival: &mut Arrival, call: impl FnOnce() -> String) -> Result<bool> {
-        match self.watched(self.barrier.poll(link, arrival))? {
-            None => Ok(false),
+        match self.watched(self.first_poll(link, arrival))? {
+            None => self.watched(link.lookout().check()).map(|()| false),
             Some(Verdict::Agree) => Ok(true),
             Some(Verdict::Conflict) => Err(self.disagreement(link, &call())),
         }
     }
 
     /// Blocks until all members have made the same call; `call` is its name and arguments.
+    #[track_caller]
     pub(crate) fn finish(&self, link: &Link, arrival: &mut Arrival, call: impl FnOnce() -> String) -> Result<()> {
-        match self.watched(self.barrier.finish(link, Call::Custom, arrival))? {
+        match self.complete(link, Call::Custom, arrival)? {
             Verdict::Agree => Ok(()),
             Verdict::Conflict => Err(self.disagreement(link, &call())),
         }
@@ -205,8 +217,28 @@ impl Group {
     }
 
     #[inline]
+    #[track_caller]
     fn arrive(&self, link: &Link, call: Call, print: u64) -> Result<Verdict> {
-        self.watched(self.barrier.arrive(link, call, print))
+        self.complete(link, call, &mut self.barrier.enter(print))
+    }
+
+    /// Ends a meeting. What is recorded of it is written after this PE's own signals are out, where it delays nobody.
+    #[inline]
+    #[track_caller]
+    fn complete(&self, link: &Link, call: Call, arrival: &mut Arrival) -> Result<Verdict> {
+        let number = Barrier::number(arrival);
+        let first = self.watched(self.first_poll(link, arrival))?;
+        let _open = self.begin(link, call, number);
+        first.map_or_else(|| self.watched(self.barrier.finish(link, call, arrival)), Ok)
+    }
+
+    /// Sends this PE's signals, unless a member is known to be lost.
+    #[inline]
+    fn first_poll(&self, link: &Link, arrival: &mut Arrival) -> Result<Option<Verdict>> {
+        if link.lookout().era() != 0 {
+            link.lookout().require(self.members())?;
+        }
+        self.barrier.poll(link, arrival)
     }
 
     /// Remembers that a meeting has failed.

@@ -27,10 +27,11 @@
 //! | room | what lies in it | may use |
 //! |---|---|---|
 //! | `error`, `elem`, [`config`] | the tables of errors, of types and of settings | each other |
-//! | [`sync`] | protocols over words: barrier, lock, ring, announcement, signal, sleeping | `error` |
+//! | [`sync`] | protocols over words: barrier, lock, ring, recorder, fate, signal, sleeping | `error` |
 //! | `heap` | segments, layout, allocator, handles | the above |
+//! | `watch` | what the PEs of a host know of each other: who is lost, who does what | `heap` and below |
 //! | `transport` | routes, and everything one can do by offset | the above |
-//! | [`boot`] | how PEs find each other; the launcher | `error` |
+//! | [`boot`] | how PEs find each other; the launcher | `watch` and below |
 //! | `group` | members of a team, their barrier and agreement | `transport` and below |
 //! | `core` | what world, teams and contexts share | `group` and below |
 //! | `ctx`, `team`, `channel`, `world` | the public face, `world` on top | everything below, in this order |
@@ -71,6 +72,7 @@ mod heap;
 pub mod sync;
 mod team;
 mod transport;
+mod watch;
 mod world;
 
 pub use channel::Channel;

@@ -67,6 +67,7 @@ impl<'w> Team<'w> {
     /// [`Mismatch`](ErrorKind::Mismatch) if a member is in another collective call; [`PeerLost`](ErrorKind::PeerLost),
     /// [`Timeout`](ErrorKind::Timeout).
     #[inline]
+    #[track_caller]
     pub fn sync(&self) -> Result<()> {
         self.group.agree(&self.core.link, Call::Sync, 0)
     }
@@ -77,6 +78,7 @@ impl<'w> Team<'w> {
     /// # Errors
     /// As [`sync`](Self::sync).
     #[inline]
+    #[track_caller]
     pub fn barrier(&self) -> Result<()> {
         self.core.link.quiet()?;
         self.group.agree(&self.core.link, Call::Barrier, 0)
@@ -111,6 +113,7 @@ impl<'w> Team<'w> {
     /// # Errors
     /// [`BadTeam`](ErrorKind::BadTeam) if the numbers leave this team, [`NoTeamSlot`](ErrorKind::NoTeamSlot) if no slot
     /// is left: on all PEs alike; and as [`sync`](Self::sync).
+    #[track_caller]
     pub fn split_strided(&self, start: usize, stride: isize, size: usize) -> Result<Option<Team<'w>>> {
         let wanted = strided(start, stride, size, self.n_pes());
         let mine = [start as u64, stride as u64, size as u64];
@@ -122,6 +125,7 @@ impl<'w> Team<'w> {
     ///
     /// # Errors
     /// As [`split_strided`](Self::split_strided); a PE may not be listed twice.
+    #[track_caller]
     pub fn split_list(&self, pes: &[usize]) -> Result<Option<Team<'w>>> {
         let n = self.n_pes();
         let bad = |why| Err(ErrorKind::BadTeam(why).into());
@@ -143,6 +147,7 @@ impl<'w> Team<'w> {
     ///
     /// # Errors
     /// [`NoTeamSlot`](ErrorKind::NoTeamSlot) on all PEs alike; and as [`sync`](Self::sync).
+    #[track_caller]
     pub fn split_colour(&self, colour: Option<u64>, key: i64) -> Result<Option<Team<'w>>> {
         let mine = [u64::from(colour.is_some()), colour.unwrap_or(0), key as u64];
         self.split(Split::Colour, mine, |records| {
@@ -157,6 +162,7 @@ impl<'w> Team<'w> {
     ///
     /// # Errors
     /// [`BadTeam`](ErrorKind::BadTeam) if `x_range` is 0; and as [`split_strided`](Self::split_strided).
+    #[track_caller]
     pub fn split_2d(&self, x_range: usize) -> Result<(Team<'w>, Team<'w>)> {
         let n = self.n_pes();
         let line = |by_row: bool| {
@@ -185,6 +191,7 @@ impl<'w> Team<'w> {
     /// # Errors
     /// [`BadTeam`](ErrorKind::BadTeam) for a team that does not end; and as [`sync`](Self::sync): the slot then stays
     /// taken until the world ends.
+    #[track_caller]
     pub fn destroy(self) -> Result<()> {
         if self.core.is_permanent(&self.group) {
             return Err(ErrorKind::BadTeam("the world's team and the host's last as long as the world".into()).into());
@@ -196,6 +203,7 @@ impl<'w> Team<'w> {
     }
 
     /// A split whose arguments `mine` must be equal on all PEs.
+    #[track_caller]
     fn split_alike(
         &self,
         split: Split,
@@ -213,6 +221,7 @@ impl<'w> Team<'w> {
 
     /// The one way to new teams: exchanges each PE's `mine`, chooses members (numbers of this team) from all of them,
     /// equally on all PEs, and takes a slot.
+    #[track_caller]
     fn split(
         &self,
         split: Split,
@@ -220,6 +229,7 @@ impl<'w> Team<'w> {
         choose: impl FnOnce(&[[u64; 3]]) -> Result<Vec<Vec<usize>>>,
     ) -> Result<Option<Team<'w>>> {
         let (core, link) = (self.core, &self.core.link);
+        let _open = self.group.begin(link, Call::Split, self.group.slot().1 + 1);
         self.group.agree(link, Call::Split, split as u64)?;
         let [a, b, c] = mine;
         let (records, slot, epoch) = loop {
@@ -300,6 +310,7 @@ impl Meeting {
     /// # Errors
     /// As [`poll`](Self::poll); [`PeerLost`](ErrorKind::PeerLost), [`Timeout`](ErrorKind::Timeout).
     #[inline]
+    #[track_caller]
     pub fn wait(&mut self, team: &Team<'_>, call: impl FnOnce() -> String) -> Result<()> {
         team.group.finish(&team.core.link, &mut self.0, call)
     }

@@ -20,24 +20,40 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("sync", &["error"]),
     // Memory, offsets and typed handles; the layout has to know how much room a barrier takes.
     ("heap", &["elem", "error", "sync"]),
-    // How PEs meet, and the launcher; nothing here touches a heap.
-    ("boot", &["config", "error"]),
+    // What the PEs of a host know of each other, in memory of the host; nothing here knows teams or routes.
+    ("watch", &["error", "heap", "sync"]),
+    // How PEs meet, and the launcher; nothing here touches a heap, but the launcher reads the board.
+    ("boot", &["config", "error", "watch"]),
     // How a PE reaches another: copies and atomics by offset.
-    ("transport", &["config", "elem", "error", "heap", "sync"]),
+    ("transport", &["config", "elem", "error", "heap", "sync", "watch"]),
     // Members of a team with their barrier and records.
-    ("group", &["error", "heap", "sync", "transport"]),
+    ("group", &["error", "heap", "sync", "transport", "watch"]),
     // What world, teams and contexts share.
     ("core", &["config", "group", "heap", "sync", "transport"]),
     // The operations: put, get, atomics, signals, order.
-    ("ctx", &["core", "elem", "error", "group", "heap", "sync", "transport"]),
+    ("ctx", &["core", "elem", "error", "group", "heap", "sync", "transport", "watch"]),
     // Teams hand out contexts of their own.
     ("team", &["core", "ctx", "error", "group", "heap", "sync"]),
     // Bounded queues from PE to PE.
-    ("channel", &["core", "elem", "error", "heap", "sync"]),
+    ("channel", &["core", "elem", "error", "heap", "sync", "watch"]),
     // Start-up, allocation, the end: brings everything together.
     (
         "world",
-        &["boot", "channel", "config", "core", "ctx", "elem", "error", "group", "heap", "sync", "team", "transport"],
+        &[
+            "boot",
+            "channel",
+            "config",
+            "core",
+            "ctx",
+            "elem",
+            "error",
+            "group",
+            "heap",
+            "sync",
+            "team",
+            "transport",
+            "watch",
+        ],
     ),
 ];
 

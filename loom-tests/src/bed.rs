@@ -27,8 +27,8 @@ impl Bed {
     /// A bed in which nobody sleeps.
     pub fn new(mutation: Mutation) -> Self {
         Bed {
-            sleepers: Cell::new(mutation),
-            bell: Cell::new(Mutation::None),
+            sleepers: Cell::new(0, mutation),
+            bell: Cell::new(0, Mutation::None),
             bucket: Mutex::new(()),
             asleep: Condvar::new(),
             mutation,

@@ -11,13 +11,14 @@ use crate::mutants::Mutation;
 #[derive(Debug)]
 pub struct Cell {
     word: AtomicU64,
+    at: usize,
     mutation: Mutation,
 }
 
 impl Cell {
-    /// A word that holds zero.
-    pub fn new(mutation: Mutation) -> Self {
-        Cell { word: AtomicU64::new(0), mutation }
+    /// The word at offset `at`, which holds zero.
+    pub fn new(at: usize, mutation: Mutation) -> Self {
+        Cell { word: AtomicU64::new(0), at, mutation }
     }
 
     fn unless(&self, mutation: Mutation, order: Ordering) -> Ordering {
@@ -31,6 +32,9 @@ impl Atom for Cell {
     }
 
     fn store(&self, value: u64, order: Ordering) {
+        if self.mutation == (Mutation::NoMark { at: self.at }) && value == 0 {
+            return;
+        }
         self.word.store(value, self.unless(Mutation::RelaxedStores, order));
     }
 

@@ -1,6 +1,6 @@
 //! One table of what can be weakened, and the model that dies of it.
 
-use crate::models::{announcement, barrier, lock, park, quiet, ring, signal};
+use crate::models::{barrier, fate, lock, park, quiet, recorder, ring, signal};
 use crate::world::Explored;
 use crate::world::Waiting::{Sleep, Spin};
 
@@ -31,8 +31,11 @@ pub enum Mutation {
     NoSecondLook,
     /// A sleeper sleeps on the bell as it stands when it falls asleep.
     LateBell,
-    /// The sequence word at offset 0 is never odd.
-    NoOddMark,
+    /// The word at offset `at` is never set to zero.
+    NoMark {
+        /// The word's offset.
+        at: usize,
+    },
     /// Additions that take back bits of `mask` are lost.
     KeepBits {
         /// The bits that stay.
@@ -78,7 +81,8 @@ const LOCK: Model = |m| lock::model(2, 0, false, Spin, Some(3), m);
 const LOCK_ASLEEP: Model = |m| lock::model(2, 0, false, Sleep, Some(2), m);
 const RING: Model = |m| ring::model(1, Spin, Some(4), m);
 const RING_ASLEEP: Model = |m| ring::model(1, Sleep, Some(2), m);
-const ANNOUNCEMENT: Model = |m| announcement::model(1, 2, 2, Some(1), m);
+const RECORDER: Model = |m| recorder::model(1, 2, 1, Some(2), m);
+const FATE: Model = |m| fate::model(Some(2), m);
 const SIGNAL_SET: Model = |m| signal::model(2, signal::SET, Spin, None, m);
 const SIGNAL_ADD: Model = |m| signal::model(2, signal::ADD, Spin, None, m);
 const SIGNAL_ASLEEP: Model = |m| signal::model(2, signal::SET, Sleep, Some(2), m);
@@ -107,9 +111,11 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("ring-relaxed-loads", "the message", Mutation::RelaxedLoads, RING),
     mutant("ring-one-more", "the message", ring::one_more(), RING),
     mutant("ring-no-ring", DEADLOCK, Mutation::NoRing, RING_ASLEEP),
-    mutant("announcement-relaxed-stores", "a record is whole", Mutation::RelaxedStores, ANNOUNCEMENT),
-    mutant("announcement-relaxed-loads", "a record is whole", Mutation::RelaxedLoads, ANNOUNCEMENT),
-    mutant("announcement-no-odd-mark", "a record is whole", Mutation::NoOddMark, ANNOUNCEMENT),
+    mutant("recorder-relaxed-stores", "an event", Mutation::RelaxedStores, RECORDER),
+    mutant("recorder-relaxed-loads", "an event", Mutation::RelaxedLoads, RECORDER),
+    mutant("recorder-no-mark", "an event is whole", Mutation::NoMark { at: 128 }, RECORDER),
+    mutant("fate-relaxed-adds", "before the fate", Mutation::RelaxedAdds, FATE),
+    mutant("fate-relaxed-loads", "before the fate", Mutation::RelaxedLoads, FATE),
     mutant("signal-relaxed-stores", RACE, Mutation::RelaxedStores, SIGNAL_SET),
     mutant("signal-relaxed-loads", RACE, Mutation::RelaxedLoads, SIGNAL_SET),
     mutant("signal-relaxed-adds", RACE, Mutation::RelaxedAdds, SIGNAL_ADD),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use loom::sync::atomic::fence;
 use shmem::Result;
 use shmem::sync::park::{self, Bed as _};
-use shmem::sync::{Idle, Why, Word, Words, atom};
+use shmem::sync::{Atoms, Idle, Why, Word, Words, atom};
 
 use crate::bed::Bed;
 use crate::cell::Cell;
@@ -70,6 +70,28 @@ impl Deref for Pe {
     }
 }
 
+/// The words of one PE, for protocols over words that every PE has mapped.
+#[derive(Debug)]
+pub struct Row<'a> {
+    heap: &'a Heap,
+    pe: usize,
+}
+
+impl Atoms for Row<'_> {
+    type Word = Cell;
+
+    fn word(&self, at: usize) -> &Cell {
+        self.heap.cell(Word { pe: self.pe, at })
+    }
+}
+
+impl Pe {
+    /// The words of a PE.
+    pub fn row(&self, pe: usize) -> Row<'_> {
+        Row { heap: &self.heap, pe }
+    }
+}
+
 impl Words for Pe {
     fn load(&self, word: Word) -> Result<u64> {
         let value = atom::observe(self.cell(word));
@@ -80,9 +102,6 @@ impl Words for Pe {
     }
 
     fn store(&self, word: Word, value: u64) -> Result<()> {
-        if self.mutation == Mutation::NoOddMark && word.at == 0 && !value.is_multiple_of(2) {
-            return Ok(());
-        }
         atom::publish(self.cell(word), value);
         Ok(())
     }
@@ -220,7 +239,7 @@ impl World {
     }
 
     fn heap(&self) -> Heap {
-        let words = || self.words.iter().map(|at| (*at, Cell::new(self.mutation))).collect();
+        let words = || self.words.iter().map(|at| (*at, Cell::new(*at, self.mutation))).collect();
         Heap {
             words: (0..self.pes).map(|_| words()).collect(),
             beds: (0..self.pes).map(|_| Bed::new(self.mutation)).collect(),

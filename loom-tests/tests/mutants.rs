@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use loom_tests::{MUTANTS, Mutant};
 
-const PROTOCOLS: [&str; 7] = ["barrier", "lock", "ring", "announcement", "signal", "quiet", "park"];
+const PROTOCOLS: [&str; 8] = ["barrier", "lock", "ring", "recorder", "fate", "signal", "quiet", "park"];
 
 /// What the mutant died of.
 fn death(mutant: &Mutant) -> String {
@@ -50,8 +50,13 @@ fn mutants_of_the_ring_die() {
 }
 
 #[test]
-fn mutants_of_the_announcement_die() {
-    mutants_die("announcement");
+fn mutants_of_the_recorder_die() {
+    mutants_die("recorder");
+}
+
+#[test]
+fn mutants_of_the_fate_die() {
+    mutants_die("fate");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use loom_tests::Mutation::None as Sound;
 use loom_tests::Waiting::{Sleep, Spin};
-use loom_tests::models::{announcement, barrier, lock, park, quiet, ring, signal};
+use loom_tests::models::{barrier, fate, lock, park, quiet, recorder, ring, signal};
 
 /// A test for each model, and the table that the README is held against.
 macro_rules! models {
@@ -42,10 +42,11 @@ models! {
     ring_1_asleep [Some(2)]: |bound| ring::model(1, Sleep, bound, Sound);
     ring_3_relay [Some(2)]: |bound| ring::relay(Spin, bound, Sound);
 
-    announcement_2 [Some(1)]: |bound| announcement::model(1, 2, 2, bound, Sound);
-    announcement_2_read_twice [Some(3)]: |bound| announcement::model(1, 1, 2, bound, Sound);
-    announcement_2_written_twice [Some(2)]: |bound| announcement::model(1, 2, 1, bound, Sound);
-    announcement_3 [Some(0)]: |bound| announcement::model(2, 1, 1, bound, Sound);
+    recorder_1 [Some(3)]: |bound| recorder::model(1, 2, 1, bound, Sound);
+    recorder_1_read_twice [Some(2)]: |bound| recorder::model(1, 2, 2, bound, Sound);
+    recorder_2 [Some(2)]: |bound| recorder::model(2, 1, 1, bound, Sound);
+
+    fate_3 [Some(3)]: |bound| fate::model(bound, Sound);
 
     signal_2_set [None]: |bound| signal::model(2, signal::SET, Spin, bound, Sound);
     signal_2_add [None]: |bound| signal::model(2, signal::ADD, Spin, bound, Sound);

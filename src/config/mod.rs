@@ -56,6 +56,8 @@ pub struct Config {
     pub team_workspace: usize,
     /// How long a call may wait; `None` for ever.
     pub timeout: Option<Duration>,
+    /// After how long a wait is reported with a table of all PEs; `None` for never.
+    pub stall_warn: Option<Duration>,
     /// How long start-up may take; `None` for ever.
     pub init_timeout: Option<Duration>,
     /// Polls before a waiter yields its core.
@@ -101,6 +103,7 @@ impl Default for Config {
             team_slots: 64,
             team_workspace: 256 << 10,
             timeout: None,
+            stall_warn: Some(Duration::from_secs(10)),
             init_timeout: Some(Duration::from_secs(120)),
             spin: None,
             stream_from: None,

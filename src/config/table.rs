@@ -46,6 +46,16 @@ pub const SETTINGS: &[Setting] = &[
         show: |c| Some(show_limit(c.timeout)),
     },
     Setting {
+        name: "SHMEM_STALL_WARN",
+        form: "seconds from 0 (never) to 1000000000, fractions allowed",
+        default: "10",
+        help: "a call that waits longer prints, once, what all PEs of its host do; 0 is never",
+        agree: false,
+        internal: false,
+        set: |c, text| put(&mut c.stall_warn, limit(text)),
+        show: |c| Some(show_limit(c.stall_warn)),
+    },
+    Setting {
         name: "SHMEM_INIT_TIMEOUT",
         form: "seconds from 0 (no limit) to 1000000000, fractions allowed",
         default: "120",

@@ -1,10 +1,14 @@
 //! Order and completion of puts, and locks.
 
+use std::panic::Location;
+
 use crate::ctx::{Ctx, Sharing};
 use crate::error::Result;
 use crate::heap::SymSlice;
-use crate::sync::Words;
 use crate::sync::lock::Lock;
+use crate::sync::{Call, Words};
+use crate::watch::Begun;
+use crate::watch::lookout::Open;
 
 impl<S: Sharing> Ctx<'_, S> {
     /// Orders this PE's earlier puts and atomics on each PE before its later ones there. Does not block.
@@ -46,7 +50,9 @@ impl<S: Sharing> Ctx<'_, S> {
     /// [`Lock`](crate::ErrorKind::Lock) if this PE holds it or waits for it already; [`OutOfRange`](crate::ErrorKind::OutOfRange) if
     /// the object is empty, [`OtherWorld`](crate::ErrorKind::OtherWorld); [`PeerLost`](crate::ErrorKind::PeerLost),
     /// [`Timeout`](crate::ErrorKind::Timeout).
+    #[track_caller]
     pub fn set_lock(&self, lock: SymSlice<'_, u64>) -> Result<()> {
+        let _open = self.begin(Call::SetLock, lock);
         self.lock(lock)?.set(self.link())
     }
 
@@ -63,10 +69,18 @@ impl<S: Sharing> Ctx<'_, S> {
     ///
     /// # Errors
     /// [`Lock`](crate::ErrorKind::Lock) if this PE does not hold it; else as [`set_lock`](Self::set_lock).
+    #[track_caller]
     pub fn clear_lock(&self, lock: SymSlice<'_, u64>) -> Result<()> {
+        let _open = self.begin(Call::ClearLock, lock);
         let lock = self.lock(lock)?;
         self.link().quiet()?;
         lock.clear(self.link())
+    }
+
+    #[track_caller]
+    fn begin(&self, call: Call, lock: SymSlice<'_, u64>) -> Open<'_> {
+        let number = lock.offset() as u64;
+        self.link().lookout().begin(Begun { call, name: "", site: Location::caller(), number, team: 0 })
     }
 
     fn lock(&self, lock: SymSlice<'_, u64>) -> Result<Lock> {

@@ -3,6 +3,8 @@
 //! A waiter spins, then yields, then sleeps. Signals wake a sleeper at once; it finds what a put or an atomic
 //! wrote within 3 ms.
 
+use std::panic::Location;
+
 use crate::ctx::{Ctx, Sharing};
 use crate::elem::{AmoInt, Elem};
 use crate::error::{ErrorKind, Result};
@@ -10,6 +12,7 @@ use crate::heap::SymSlice;
 use crate::sync::signal::{self, Signal};
 use crate::sync::words::wait_for;
 use crate::sync::{Call, Why, Word};
+use crate::watch::Begun;
 
 /// A signal: a symmetric 64-bit word and how to change it.
 #[derive(Clone, Copy, Debug)]
@@ -135,6 +138,7 @@ impl<S: Sharing> Ctx<'_, S> {
     /// [`OutOfRange`](ErrorKind::OutOfRange) if the object is empty, [`OtherWorld`](ErrorKind::OtherWorld);
     /// [`PeerLost`](ErrorKind::PeerLost), [`Timeout`](ErrorKind::Timeout).
     #[inline]
+    #[track_caller]
     pub fn wait<T: AmoInt>(&self, variable: SymSlice<'_, T>, ready: impl Fn(T) -> bool) -> Result<T> {
         self.own(variable)?;
         let value = variable.read(0)?;
@@ -149,6 +153,7 @@ impl<S: Sharing> Ctx<'_, S> {
     /// # Errors
     /// As [`wait`](Self::wait).
     #[inline]
+    #[track_caller]
     pub fn wait_until<T: AmoInt>(&self, variable: SymSlice<'_, T>, cmp: Cmp, value: T) -> Result<T> {
         self.wait(variable, |variable| cmp.holds(variable, value))
     }
@@ -169,6 +174,7 @@ impl<S: Sharing> Ctx<'_, S> {
     /// # Errors
     /// [`Length`](ErrorKind::Length) if `status` or the values are not as many as the variables; else as
     /// [`wait`](Self::wait).
+    #[track_caller]
     pub fn wait_until_all<'a, T: AmoInt>(
         &self,
         variables: SymSlice<'_, T>,
@@ -189,6 +195,7 @@ impl<S: Sharing> Ctx<'_, S> {
     ///
     /// # Errors
     /// As [`wait_until_all`](Self::wait_until_all).
+    #[track_caller]
     pub fn wait_until_any<'a, T: AmoInt>(
         &self,
         variables: SymSlice<'_, T>,
@@ -208,6 +215,7 @@ impl<S: Sharing> Ctx<'_, S> {
     ///
     /// # Errors
     /// As [`wait_until_all`](Self::wait_until_all).
+    #[track_caller]
     pub fn wait_until_some<'a, T: AmoInt>(
         &self,
         variables: SymSlice<'_, T>,
@@ -272,7 +280,10 @@ impl<S: Sharing> Ctx<'_, S> {
         Ok(set.members().filter(|i| set.holds(*i)).collect())
     }
 
+    #[track_caller]
     fn wait_for<T>(&self, poll: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+        let begun = Begun { call: Call::Wait, name: "", site: Location::caller(), number: 0, team: 0 };
+        let _open = self.link().lookout().begin(begun);
         wait_for(self.link(), Why { call: Call::Wait, on: None }, poll)
     }
 

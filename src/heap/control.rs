@@ -7,14 +7,10 @@ use std::ops::Range;
 use crate::sync::Barrier;
 use crate::sync::barrier::Radix;
 
-/// Why waiting is in vain: a [`Loss`], or 0.
-pub(crate) const ABORT: usize = 0;
 /// How many waiters of this PE sleep.
-pub(crate) const SLEEPERS: usize = 128;
+pub(crate) const SLEEPERS: usize = 0;
 /// The bell that wakes them: the low half is a futex.
-pub(crate) const BELL: usize = 256;
-/// What this PE waits for.
-pub(crate) const ANNOUNCEMENT: usize = 384;
+pub(crate) const BELL: usize = 128;
 
 const PAGE: usize = 4096;
 const CONTROL: usize = PAGE;
@@ -67,58 +63,6 @@ impl Layout {
     }
 }
 
-/// Why a PE was lost, in one word: the PE, how it ended, and a number that goes with it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Loss {
-    /// The PE that was lost.
-    pub(crate) pe: usize,
-    /// How it ended.
-    pub(crate) how: How,
-}
-
-/// How a PE ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum How {
-    /// Its function returned an error.
-    Failed,
-    /// Its thread panicked.
-    Panicked,
-    /// It ended after one of its collective calls had timed out.
-    TimedOut,
-}
-
-impl Loss {
-    /// The loss as the abort word holds it; never 0.
-    pub(crate) fn encode(self) -> u64 {
-        let how = match self.how {
-            How::Failed => 1,
-            How::Panicked => 2,
-            How::TimedOut => 3,
-        };
-        (self.pe as u64) << 8 | how
-    }
-
-    /// The loss in an abort word; `None` for 0.
-    pub(crate) fn decode(word: u64) -> Option<Loss> {
-        let how = match word & 0xff {
-            0 => return None,
-            1 => How::Failed,
-            2 => How::Panicked,
-            _ => How::TimedOut,
-        };
-        Some(Loss { pe: (word >> 8) as usize, how })
-    }
-
-    /// The loss in words.
-    pub(crate) fn reason(self) -> &'static str {
-        match self.how {
-            How::Failed => "its function returned an error",
-            How::Panicked => "it panicked",
-            How::TimedOut => "it gave up after a collective call had timed out",
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -139,16 +83,5 @@ mod tests {
                 assert!(layout.user.start.is_multiple_of(PAGE) && layout.bytes() == layout.user.end);
             }
         }
-    }
-
-    #[test]
-    fn a_loss_survives_its_word() {
-        for how in [How::Failed, How::Panicked, How::TimedOut] {
-            for pe in [0, 1, 70_000] {
-                let loss = Loss { pe, how };
-                assert_eq!(Loss::decode(loss.encode()), Some(loss));
-            }
-        }
-        assert_eq!(Loss::decode(0), None);
     }
 }

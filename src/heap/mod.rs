@@ -18,7 +18,7 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub(crate) use arena::{Arena, GRAIN, MAX_ALIGN};
-pub(crate) use segment::Segment;
+pub(crate) use segment::{Segment, ticks};
 pub use slice::{SymBox, SymSlice};
 pub(crate) use slice::{load, store};
 

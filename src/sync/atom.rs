@@ -41,6 +41,14 @@ impl Atom for AtomicU64 {
     }
 }
 
+/// Atomic words by their byte offsets, multiples of 8.
+pub trait Atoms {
+    /// The kind of word.
+    type Word: Atom;
+    /// The word at an offset.
+    fn word(&self, at: usize) -> &Self::Word;
+}
+
 /// Reads a word that another PE publishes: what it wrote before is visible afterwards.
 #[inline(always)]
 pub fn observe<A: Atom>(word: &A) -> u64 {

@@ -16,7 +16,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::Result;
-use crate::sync::announce::Call;
+use crate::sync::Call;
 use crate::sync::words::{Idle, Why, Word, Words};
 
 /// Bytes from one slot to the next: two cache lines, since the prefetcher takes lines in pairs.
@@ -142,7 +142,8 @@ impl Barrier {
         let mut idle = Idle::default();
         let outcome = loop {
             if let Err(error) = words.pause(&mut idle, Why { call, on: self.awaited(arrival) }) {
-                break Err(error);
+                // The last signals may have come with the news that no more would.
+                break self.poll(words, arrival).and_then(|last| last.ok_or(error));
             }
             match self.poll(words, arrival) {
                 Ok(None) => {}
@@ -152,6 +153,12 @@ impl Barrier {
         };
         words.resume(idle);
         outcome
+    }
+
+    /// Which barrier of the team an arrival is at, from 1.
+    #[inline]
+    pub fn number(arrival: &Arrival) -> u64 {
+        arrival.epoch
     }
 
     /// Whether one round reaches everybody: then a few words can travel with each signal, on the same cache lines.

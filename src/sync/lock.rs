@@ -13,7 +13,7 @@
 //! Knows nothing of heaps, transports or teams.
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::sync::announce::Call;
+use crate::sync::Call;
 use crate::sync::words::{Why, Word, Words, wait};
 
 const GO: u64 = 1 << 31;

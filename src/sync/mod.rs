@@ -2,16 +2,19 @@
 //! PEs, and knows no heap, no transport and no operating system; so the mapped heap, a network and loom run the same
 //! code. `README.md` beside this file gives the argument for each protocol in prose, with its paper.
 
-pub mod announce;
 pub mod atom;
 pub mod barrier;
+mod call;
+pub mod fate;
 pub mod lock;
 pub mod park;
+pub mod recorder;
 pub mod ring;
 pub mod signal;
 pub mod words;
 
-pub use announce::{Announcement, Call};
-pub use atom::Atom;
+pub use atom::{Atom, Atoms};
 pub use barrier::{Barrier, Verdict};
+pub use call::Call;
+pub use recorder::Recorder;
 pub use words::{Idle, Why, Word, Words, wait};

@@ -9,7 +9,7 @@
 //! Knows nothing of heaps, transports or types.
 
 use crate::error::Result;
-use crate::sync::announce::Call;
+use crate::sync::Call;
 use crate::sync::words::{Why, Word, Words, wait};
 
 /// The shape of a ring; equal on both sides.
@@ -37,6 +37,11 @@ impl Ring {
             },
             None => None,
         }
+    }
+
+    /// Whether message number `head` can be sent without waiting.
+    pub fn has_room<W: Words>(self, words: &W, head: u64) -> Result<bool> {
+        words.load(self.taken()).map(|taken| head - taken < self.capacity)
     }
 
     /// Sends message number `head` (0, 1, 2, …). Blocks while the ring is full.

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::error::Result;
-use crate::sync::announce::Call;
+use crate::sync::Call;
 
 /// A 64-bit word: the byte offset `at` in the symmetric memory of PE `pe` (world numbering), a multiple of 8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +32,10 @@ pub struct Idle {
     pub since: Option<Instant>,
     /// The bell as it stood when the waiter made up its bed.
     pub bell: Option<u64>,
+    /// Which losses the waiter knew of when it began: set with `since`.
+    pub era: Option<u64>,
+    /// Whether the wait was reported as stalled.
+    pub stalled: bool,
 }
 
 /// The words of all PEs, and what can be done to them. Implemented by the mapped heap, by a network route and by loom.
@@ -67,7 +71,7 @@ pub fn wait<W: Words>(words: &W, word: Word, why: Why, ready: impl Fn(u64) -> bo
     wait_for(words, why, || words.load(word).map(|value| ready(value).then_some(value)))
 }
 
-/// Waits until `poll` gives a value. Blocks.
+/// Waits until `poll` gives a value. Blocks. A wait that is satisfied does not fail, even if it could have been in vain.
 pub fn wait_for<W: Words, T>(words: &W, why: Why, mut poll: impl FnMut() -> Result<Option<T>>) -> Result<T> {
     let mut idle = Idle::default();
     let outcome = loop {
@@ -77,7 +81,8 @@ pub fn wait_for<W: Words, T>(words: &W, why: Why, mut poll: impl FnMut() -> Resu
             Err(error) => break Err(error),
         }
         if let Err(error) = words.pause(&mut idle, why) {
-            break Err(error);
+            // It may have come with the news that nothing would come any more.
+            break poll().and_then(|last| last.ok_or(error));
         }
     };
     words.resume(idle);

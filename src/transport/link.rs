@@ -5,7 +5,6 @@
 //! release fence, so order costs nothing there; `quiet` is a full fence, since two PEs that each put, quiet and get
 //! must not both read old values.
 
-use std::sync::Mutex;
 use std::sync::atomic::{Ordering, compiler_fence, fence};
 use std::time::{Duration, Instant};
 
@@ -14,14 +13,14 @@ use rustix::thread::{MembarrierCommand, futex, membarrier};
 use crate::config::RouteChoice;
 use crate::elem::{AmoBits, AmoElem, Elem, Width};
 use crate::error::{ErrorKind, Result};
-use crate::heap::control::{ABORT, ANNOUNCEMENT, BELL, Loss, SLEEPERS};
+use crate::heap::control::{BELL, SLEEPERS};
 use crate::heap::{Heap, Segment, SymSlice, load, store};
-use crate::sync::announce::RECORD;
 use crate::sync::park::{self, Bed};
-use crate::sync::{Announcement, Call, Idle, Why, Word, Words, atom};
+use crate::sync::{Idle, Why, Word, Words, atom};
 use crate::transport::loopback::{self, Base};
 use crate::transport::shuffle::Shuffle;
 use crate::transport::{Amo, AmoOp, Endpoint, Peer, Route};
+use crate::watch::{Lookout, Loss, report};
 
 /// When a waiter spins, yields, sleeps and gives up.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +29,8 @@ pub(crate) struct Patience {
     pub(crate) spin: u32,
     /// How long it may wait at all.
     pub(crate) timeout: Option<Duration>,
+    /// After how long a table of all PEs is printed.
+    pub(crate) stall_warn: Option<Duration>,
 }
 
 /// Polls that come before the first pause instruction: on some processors one pause takes as long as a hand-over.
@@ -54,7 +55,7 @@ pub(crate) struct Link {
     control: Box<[Option<Base>]>,
     patience: Patience,
     stream_from: usize,
-    announcing: Mutex<()>,
+    lookout: Lookout,
 }
 
 impl Link {
@@ -66,6 +67,7 @@ impl Link {
         route: RouteChoice,
         patience: Patience,
         stream_from: usize,
+        lookout: Lookout,
     ) -> Result<Self> {
         // Where the kernel refuses, a sleeper's fence is an ordinary one and a lost ring costs it one nap.
         let _ = membarrier(MembarrierCommand::RegisterGlobalExpedited);
@@ -86,8 +88,7 @@ impl Link {
             RouteChoice::Auto => None,
             RouteChoice::Shuffle => Some(Box::new(Shuffle::start(control.iter().copied().flatten().collect(), me)?)),
         };
-        let announcing = Mutex::new(());
-        Ok(Link { endpoint, me, heap, _mapped: mapped, peers, control, patience, stream_from, announcing })
+        Ok(Link { endpoint, me, heap, _mapped: mapped, peers, control, patience, stream_from, lookout })
     }
 
     pub(crate) fn me(&self) -> usize {
@@ -210,22 +211,19 @@ impl Link {
         }
     }
 
-    /// Tells every PE of this host that waiting is in vain: for `loss`, or for the loss that this PE was told of and
-    /// that is the cause of its own.
-    #[cold]
-    pub(crate) fn abort_all(&self, loss: Loss) {
-        let loss = self.loss().unwrap_or(loss);
-        for &base in self.control.iter().flatten() {
-            // SAFETY: the abort word is part of every control page, which stays mapped while `self` lives.
-            atom::claim(unsafe { base.word(ABORT) }, 0, loss.encode());
-            HostBed { base }.strike();
-        }
+    /// What this PE sees of the others.
+    #[inline(always)]
+    pub(crate) fn lookout(&self) -> &Lookout {
+        &self.lookout
     }
 
-    /// The loss that was announced to this PE, if any.
-    pub(crate) fn loss(&self) -> Option<Loss> {
-        // SAFETY: the abort word is part of this PE's control page, which stays mapped while `self` lives.
-        self.bed(self.me).and_then(|bed| Loss::decode(atom::observe(unsafe { bed.base.word(ABORT) })))
+    /// Tells every PE of this host of a loss, and wakes those that sleep.
+    #[cold]
+    pub(crate) fn declare(&self, loss: Loss) {
+        self.lookout.board().declare(loss);
+        for &base in self.control.iter().flatten() {
+            HostBed { base }.strike();
+        }
     }
 
     #[cold]
@@ -263,13 +261,17 @@ impl Link {
     /// A step of waiting that is not a spin: yields, then sleeps; looks whether the wait is in vain.
     #[cold]
     fn rest(&self, idle: &mut Idle, why: Why) -> Result<()> {
-        if let Some(loss) = self.loss() {
-            return Err(ErrorKind::PeerLost { pe: loss.pe, reason: loss.reason().into() }.into());
-        }
+        self.lookout.check()?;
+        self.check_era(idle, why)?;
         let waited = idle.since.get_or_insert_with(Instant::now).elapsed();
         if self.patience.timeout.is_some_and(|limit| waited > limit) {
             let waiting_for = self.whereabouts(why);
             return Err(ErrorKind::Timeout { pe: self.me, call: why.call.name(), after: waited, waiting_for }.into());
+        }
+        if !idle.stalled && self.patience.stall_warn.is_some_and(|limit| waited > limit) {
+            idle.stalled = true;
+            self.lookout.wait(why.on);
+            self.warn_of_stall(waited);
         }
         if waited < YIELD_FOR {
             std::thread::yield_now();
@@ -281,7 +283,7 @@ impl Link {
         };
         match idle.bell {
             None => {
-                self.announce(why);
+                self.lookout.wait(why.on);
                 idle.bell = Some(park::lie_down(&bed));
             }
             Some(bell) => {
@@ -292,27 +294,31 @@ impl Link {
         Ok(())
     }
 
-    /// Writes what this PE waits for where others can read it. Of several waiting threads one is seen.
-    fn announce(&self, why: Why) {
-        let Ok(_one_writer) = self.announcing.try_lock() else { return };
-        let mut record = [0; RECORD];
-        record[0] = why.call as u64;
-        record[1] = why.on.map_or(0, |pe| pe as u64 + 1);
-        // This PE's own page is always mapped, so this cannot fail.
-        let _ = Announcement::new(ANNOUNCEMENT).write(self, self.me, record);
+    /// Fails if the wait began before a loss that was acknowledged since, or is for a PE that is lost.
+    fn check_era(&self, idle: &mut Idle, why: Why) -> Result<()> {
+        let era = self.lookout.era();
+        if *idle.era.get_or_insert(era) != era {
+            return self.lookout.require(self.lookout.acknowledged().into_iter().map(|loss| loss.pe));
+        }
+        if era == 0 { Ok(()) } else { self.lookout.require(why.on.into_iter()) }
+    }
+
+    /// Prints what all PEs of the host do; one PE of the host does it.
+    #[cold]
+    fn warn_of_stall(&self, waited: Duration) {
+        let board = self.lookout.board();
+        if board.claim_stall(self.me) {
+            let (me, table) = (self.me, report::table(board));
+            eprintln!("shmem: PE {me} has waited for {:.1} s (SHMEM_STALL_WARN)\n{table}", waited.as_secs_f64());
+        }
     }
 
     /// What is known of the PE that a wait depends on.
     fn whereabouts(&self, why: Why) -> String {
         let Some(pe) = why.on else { return "nobody wrote what it waits for".into() };
-        let record = (0..100).find_map(|_| Announcement::new(ANNOUNCEMENT).try_read(self, pe).ok().flatten());
-        match record.map(|record| (Call::of(record[0]), record[1])) {
-            None | Some((Call::None, _)) => format!("it waits for PE {pe}, which waits for nobody"),
-            Some((call, 0)) => format!("it waits for PE {pe}, which is in {}", call.name()),
-            Some((call, on)) => {
-                format!("it waits for PE {pe}, which is in {} and waits for PE {}", call.name(), on - 1)
-            }
-        }
+        let board = self.lookout.board();
+        let does = board.row(pe).map_or_else(|| "on another host".into(), |row| report::line(&row, &board.clock()));
+        format!("it waits for PE {pe}, which is {does}")
     }
 
     /// The word at an offset of a mapped PE.
@@ -377,6 +383,7 @@ impl Words for Link {
     #[inline(always)]
     fn quiet(&self) -> Result<()> {
         fence(Ordering::SeqCst);
+        self.lookout.check()?;
         match &self.endpoint {
             None => Ok(()),
             Some(endpoint) => endpoint.quiet(),
@@ -409,7 +416,9 @@ impl Words for Link {
             && let Some(bed) = self.bed(self.me)
         {
             park::get_up(&bed);
-            self.announce(Why { call: Call::None, on: None });
+        }
+        if idle.stalled {
+            self.lookout.board().end_stall(self.me);
         }
     }
 }

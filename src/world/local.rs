@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use crate::boot::{Local, group};
 use crate::config::Config;
 use crate::error::{Error, ErrorKind, Result};
-use crate::heap::control::How;
+use crate::watch::How;
 use crate::world::{World, start};
 
 /// Runs `f` as `n` PEs, each a thread of this process with a world and heap of its own, and returns what they returned,

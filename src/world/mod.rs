@@ -24,10 +24,11 @@ use crate::elem::Elem;
 use crate::error::Error;
 use crate::error::{ErrorKind, Result};
 use crate::group::{EMPTY, FOREIGN, HUGE, NO_ROOM, OF_BLOCK};
-use crate::heap::control::{How, Loss};
 use crate::heap::{GRAIN, MAX_ALIGN, SymBox, SymSlice};
 use crate::sync::{Call, Words};
 use crate::team::Team;
+use crate::watch::lookout::Open;
+use crate::watch::{How, Loss, State};
 
 /// What a PE that failed is ahead of those that fail with it.
 const HEAD_START: Duration = Duration::from_millis(50);
@@ -111,6 +112,7 @@ impl World {
     /// [`Mismatch`](ErrorKind::Mismatch) if a PE is in another collective call; [`PeerLost`](ErrorKind::PeerLost),
     /// [`Timeout`](ErrorKind::Timeout).
     #[inline]
+    #[track_caller]
     pub fn barrier_all(&self) -> Result<()> {
         self.core.link.quiet()?;
         self.agree(Call::Barrier, 0)
@@ -122,6 +124,7 @@ impl World {
     /// # Errors
     /// As [`barrier_all`](Self::barrier_all).
     #[inline]
+    #[track_caller]
     pub fn sync_all(&self) -> Result<()> {
         self.agree(Call::Sync, 0)
     }
@@ -134,6 +137,7 @@ impl World {
     /// On all PEs alike, with nothing allocated: [`HeapFull`](ErrorKind::HeapFull), [`Overflow`](ErrorKind::Overflow),
     /// [`Mismatch`](ErrorKind::Mismatch) if the sizes differ. [`PeerLost`](ErrorKind::PeerLost),
     /// [`Timeout`](ErrorKind::Timeout).
+    #[track_caller]
     pub fn alloc<T: Elem>(&self, len: usize) -> Result<SymBox<'_, T>> {
         self.allocate(Call::Alloc, align_of::<T>(), len)
     }
@@ -142,7 +146,9 @@ impl World {
     ///
     /// # Errors
     /// As [`alloc`](Self::alloc).
+    #[track_caller]
     pub fn alloc_zeroed<T: Elem>(&self, len: usize) -> Result<SymBox<'_, T>> {
+        let _open = self.begin(Call::AllocZeroed);
         let block = self.allocate::<T>(Call::AllocZeroed, align_of::<T>(), len)?;
         self.core.heap().segment().zero(block.sym().offset(), len * size_of::<T>());
         self.agree(Call::AllocZeroed, 0)?;
@@ -153,6 +159,7 @@ impl World {
     ///
     /// # Errors
     /// As [`alloc`](Self::alloc); [`BadAlignment`](ErrorKind::BadAlignment).
+    #[track_caller]
     pub fn align<T: Elem>(&self, align: usize, len: usize) -> Result<SymBox<'_, T>> {
         self.allocate(Call::Alloc, align, len)
     }
@@ -163,7 +170,9 @@ impl World {
     ///
     /// # Errors
     /// As [`alloc`](Self::alloc); the block is then as it was. [`OtherWorld`](ErrorKind::OtherWorld).
+    #[track_caller]
     pub fn realloc<'w, T: Elem>(&'w self, block: &mut SymBox<'w, T>, len: usize) -> Result<()> {
+        let _open = self.begin(Call::Realloc);
         let heap = self.core.heap();
         let size = len.checked_mul(size_of::<T>());
         self.core.link.quiet()?;
@@ -193,6 +202,7 @@ impl World {
     /// [`Mismatch`](ErrorKind::Mismatch) if the blocks differ, [`OtherWorld`](ErrorKind::OtherWorld): nothing is freed,
     /// and the memory stays taken until the world ends. [`PeerLost`](ErrorKind::PeerLost),
     /// [`Timeout`](ErrorKind::Timeout).
+    #[track_caller]
     pub fn free<T: Elem>(&self, block: SymBox<'_, T>) -> Result<()> {
         self.core.link.quiet()?;
         self.agree(Call::Free, self.identity(&block))?;
@@ -225,7 +235,9 @@ impl World {
     /// # Errors
     /// [`NoSuchPe`](ErrorKind::NoSuchPe), [`Length`](ErrorKind::Length) for a capacity of 0; else as
     /// [`alloc`](Self::alloc).
+    #[track_caller]
     pub fn channel<T: Elem>(&self, sender: usize, receiver: usize, capacity: usize) -> Result<Channel<'_, T>> {
+        let _open = self.begin(Call::Channel);
         let n_pes = self.n_pes();
         // Exact for every PE that exists; the capacity is compared as the size of the allocation, where there is one.
         let end = |pe: usize| pe.min(n_pes) as u64;
@@ -245,6 +257,7 @@ impl World {
     ///
     /// # Errors
     /// As [`free`](Self::free).
+    #[track_caller]
     pub fn free_channel<T: Elem>(&self, channel: Channel<'_, T>) -> Result<()> {
         self.free(channel.into_block())
     }
@@ -278,15 +291,22 @@ impl World {
     }
 
     fn give_up(&self, how: How) {
-        self.core.link.abort_all(Loss { pe: self.me(), how });
+        self.core.link.declare(Loss { pe: self.me(), how });
     }
 
     /// The PE that failed first, if any has.
     fn lost(&self) -> Option<usize> {
-        self.core.link.loss().map(|loss| loss.pe)
+        self.core.link.lookout().loss().map(|loss| loss.pe)
+    }
+
+    /// Records that the calling thread is in a call of several steps.
+    #[track_caller]
+    fn begin(&self, call: Call) -> Open<'_> {
+        self.core.world.begin(&self.core.link, call, self.core.world.slot().1 + 1)
     }
 
     #[inline]
+    #[track_caller]
     fn agree(&self, call: Call, argument: u64) -> Result<()> {
         self.core.world.agree(&self.core.link, call, argument)
     }
@@ -301,6 +321,7 @@ impl World {
         }
     }
 
+    #[track_caller]
     fn allocate<T: Elem>(&self, call: Call, align: usize, len: usize) -> Result<SymBox<'_, T>> {
         let size = len.checked_mul(size_of::<T>());
         let possible = align.is_power_of_two() && align <= MAX_ALIGN;
@@ -358,12 +379,16 @@ impl Drop for World {
             match leave() {
                 // The others are in another call, which fails there; they come here next.
                 Err(error) if matches!(error.kind(), ErrorKind::Mismatch { .. }) => {}
+                Err(error) if matches!(error.kind(), ErrorKind::Timeout { .. }) => self.give_up(How::TimedOut),
                 Ok(()) | Err(_) => break,
             }
         }
         let launched = self.core.config.rendezvous.is_some();
         if launched && self.lost().is_some_and(|pe| pe != self.me()) {
             let_the_first_end();
+        }
+        if let Some(row) = self.core.link.lookout().row() {
+            row.set_state(State::Left);
         }
     }
 }

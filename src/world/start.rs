@@ -12,6 +12,7 @@ use crate::group::{Group, Slots};
 use crate::heap::{Arena, Heap, Segment};
 use crate::transport::link::{Link, Patience};
 use crate::transport::loopback::STREAM_FROM;
+use crate::watch::{Board, Lookout};
 use crate::world::plan::{Joined, Plan};
 use crate::world::{World, let_the_first_end};
 
@@ -37,16 +38,24 @@ pub(super) fn start(mut config: Config, mut boot: Box<dyn Bootstrap + Send + Syn
     config.spin = Some(plan.spin);
     let stream_from = *config.stream_from.get_or_insert(STREAM_FROM);
 
-    let (segment, descriptor) = Segment::create(plan.layout.bytes())?;
+    // The board of the host lies behind the heap of its lowest PE.
+    let (bytes, leader) = (plan.layout.bytes(), plan.host[0]);
+    let extra = |pe: usize| if pe == leader { Board::bytes(plan.host.len()) } else { 0 };
+    let (segment, descriptor) = Segment::create(bytes, extra(me))?;
+    if me == leader {
+        Board::attach(&descriptor, bytes, &plan.host)?.found();
+    }
     let descriptors = boot.hand_over(descriptor, &plan.host)?;
+    let board = Board::attach(&descriptors[0], bytes, &plan.host)?;
+    board.enter(me);
     let mut mapped: Vec<Option<Segment>> = (0..n_pes).map(|_| None).collect();
     for (&pe, descriptor) in plan.host.iter().zip(descriptors).filter(|(pe, _)| **pe != me) {
-        mapped[pe] = Some(Segment::attach(&descriptor, plan.layout.bytes())?);
+        mapped[pe] = Some(Segment::attach(&descriptor, bytes, extra(pe))?);
     }
 
     let heap = Heap::new(segment, Arena::new(plan.layout.user.clone()));
-    let patience = Patience { spin: plan.spin, timeout: config.timeout };
-    let link = Link::new(me, heap, mapped, config.route, patience, stream_from)?;
+    let patience = Patience { spin: plan.spin, timeout: config.timeout, stall_warn: config.stall_warn };
+    let link = Link::new(me, heap, mapped, config.route, patience, stream_from, Lookout::new(board, me))?;
     let slots = Slots::new(plan.layout.slots);
     let permanent = |members: &[usize], index, slot| {
         slots.take(slot);

@@ -1,9 +1,10 @@
 //! One model a protocol: the shipped code, its use by a few PEs, and what must hold in every execution.
 
-pub mod announcement;
 pub mod barrier;
+pub mod fate;
 pub mod lock;
 pub mod park;
 pub mod quiet;
+pub mod recorder;
 pub mod ring;
 pub mod signal;

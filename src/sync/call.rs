@@ -1,12 +1,4 @@
-//! What a PE is doing, written by it and read by anyone: a seqlock of a few words.
-//!
-//! One writer. The sequence word is odd while the record changes; a reader that sees the same even sequence before and
-//! after its reads has seen one record, else it reads again. All accesses are publishing or observing ones, so the
-//! record's words cannot overtake the sequence (Boehm, "Can seqlocks get along with programming language memory
-//! models?", 2012).
-
-use crate::error::Result;
-use crate::sync::words::{Word, Words};
+//! The calls that block, by name: for reports, and as codes in shared memory.
 
 /// The calls that block or that all PEs of a team make together: their names in reports, and their codes on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,10 +42,12 @@ pub enum Call {
     Channel,
     /// A call of a library above this one.
     Custom,
+    /// Making the team of those that are left.
+    Survivors,
 }
 
 impl Call {
-    const ALL: [(Call, &'static str); 19] = [
+    const ALL: [(Call, &'static str); 20] = [
         (Call::None, "no call"),
         (Call::Barrier, "barrier"),
         (Call::Sync, "sync"),
@@ -73,6 +67,7 @@ impl Call {
         (Call::Exchange, "team exchange"),
         (Call::Channel, "channel"),
         (Call::Custom, "a collective"),
+        (Call::Survivors, "survivors"),
     ];
 
     /// The call's name in reports.
@@ -83,53 +78,6 @@ impl Call {
     /// The call of a code, `None` for a code of no call.
     pub fn of(code: u64) -> Call {
         usize::try_from(code).ok().and_then(|code| Self::ALL.get(code)).map_or(Call::None, |row| row.0)
-    }
-}
-
-/// Words in a record.
-pub const RECORD: usize = 6;
-
-/// The place of a record: the same offset on every PE.
-#[derive(Clone, Copy, Debug)]
-pub struct Announcement {
-    at: usize,
-}
-
-impl Announcement {
-    /// Bytes of an announcement.
-    pub const BYTES: usize = 8 * (1 + RECORD);
-
-    /// The announcement at offset `at`; its words are zero to begin with.
-    pub const fn new(at: usize) -> Self {
-        Announcement { at }
-    }
-
-    /// Replaces the record of `me`, which is the calling PE; one thread of it at a time.
-    pub fn write<W: Words>(self, words: &W, me: usize, record: [u64; RECORD]) -> Result<()> {
-        let sequence = words.load(self.word(me, 0))?;
-        words.store(self.word(me, 0), sequence.wrapping_add(1))?;
-        for (i, value) in record.into_iter().enumerate() {
-            words.store(self.word(me, 1 + i), value)?;
-        }
-        words.store(self.word(me, 0), sequence.wrapping_add(2))
-    }
-
-    /// One try at the record of `pe`: `None` if it changed meanwhile.
-    pub fn try_read<W: Words>(self, words: &W, pe: usize) -> Result<Option<[u64; RECORD]>> {
-        let before = words.load(self.word(pe, 0))?;
-        if before % 2 == 1 {
-            return Ok(None);
-        }
-        let mut record = [0; RECORD];
-        for (i, value) in record.iter_mut().enumerate() {
-            *value = words.load(self.word(pe, 1 + i))?;
-        }
-        let after = words.load(self.word(pe, 0))?;
-        Ok((before == after).then_some(record))
-    }
-
-    fn word(self, pe: usize, i: usize) -> Word {
-        Word { pe, at: self.at + 8 * i }
     }
 }
 

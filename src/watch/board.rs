@@ -1,0 +1,266 @@
+//! The board of a host: memory after the symmetric memory of the host's lowest PE, mapped by all PEs of the host and by
+//! their launcher. It outlives any of them, as memory without a name does: until the last who has it mapped is gone.
+//!
+//! A head with the news (see [`crate::sync::fate`]) and the clock, then a row for each PE: who it is, its state, its
+//! fate, its recorder, and the texts that its events refer to.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::AtomicU64;
+
+use crate::error::{ErrorKind, Result};
+use crate::heap::Segment;
+use crate::sync::atom::{Atoms, claim, observe, publish};
+use crate::sync::fate;
+use crate::sync::recorder::Recorder;
+use crate::watch::loss::{How, Loss};
+
+/// "shmem", and the version of this layout.
+const MAGIC: u64 = 0x0001_006d_656d_6873;
+
+const PAGE: usize = 4096;
+
+// The head.
+const KIND: usize = 0;
+const ROWS: usize = 8;
+const CLOCK: usize = 16;
+const NEWS: usize = 128;
+const STALL: usize = 256;
+
+// A row: words about its PE, then the recorder, then the texts.
+const PE: usize = 0;
+const PID: usize = 8;
+const STATE: usize = 16;
+const NAMESPACE: usize = 24;
+const FATE: usize = 128;
+const EVENTS: usize = 256;
+const TEXTS: usize = EVENTS + Recorder::bytes(SLOTS);
+
+/// Events that are kept of each PE.
+pub(crate) const SLOTS: u64 = 2048;
+/// Texts that the events of a PE can refer to, and the bytes of each.
+pub(crate) const TEXT_SLOTS: usize = 256;
+pub(crate) const TEXT_BYTES: usize = 64;
+
+const ROW: usize = (TEXTS + TEXT_SLOTS * TEXT_BYTES).next_multiple_of(PAGE);
+
+/// How far a PE has got, as it says itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u64)]
+pub(crate) enum State {
+    /// It has not come so far as to write here.
+    Absent = 0,
+    /// It is a member of the job.
+    Running = 1,
+    /// It has ended its world in order.
+    Left = 2,
+}
+
+/// The board of this host.
+pub(crate) struct Board {
+    memory: Segment,
+    /// The PEs of the host in ascending order, a row each.
+    host: Box<[usize]>,
+}
+
+impl Board {
+    /// Bytes of a board of `rows` PEs.
+    pub(crate) const fn bytes(rows: usize) -> usize {
+        PAGE + rows * ROW
+    }
+
+    /// The board of the PEs `host` behind `descriptor`, whose first `offset` bytes are something else.
+    pub(crate) fn attach(descriptor: &OwnedFd, offset: usize, host: &[usize]) -> Result<Board> {
+        let memory = Segment::attach_part(descriptor, offset, Self::bytes(host.len()))?;
+        Ok(Board { memory, host: host.into() })
+    }
+
+    /// The board of `rows` PEs at the end of what is behind `descriptor`: for a launcher. The PEs are those that have
+    /// written their rows.
+    pub(crate) fn find(descriptor: &OwnedFd, rows: usize) -> Result<Board> {
+        let stat = rustix::fs::fstat(descriptor).map_err(|source| ErrorKind::os("sizing the job's board", source))?;
+        let foreign = || ErrorKind::os("reading the job's board", std::io::ErrorKind::InvalidData);
+        let size = usize::try_from(stat.st_size).map_err(|_| foreign())?;
+        let offset = size.checked_sub(Self::bytes(rows)).ok_or_else(foreign)?;
+        let board =
+            Board { memory: Segment::attach_part(descriptor, offset, Self::bytes(rows))?, host: (0..rows).collect() };
+        let told = (observe(board.memory.word(KIND)), observe(board.memory.word(ROWS)));
+        if told == (MAGIC, rows as u64) { Ok(board) } else { Err(foreign()) }
+    }
+
+    /// Writes the head: by the lowest PE, before anybody else has the board.
+    pub(crate) fn found(&self) {
+        publish(self.memory.word(ROWS), self.host.len() as u64);
+        for (i, value) in Moment::now().0.into_iter().enumerate() {
+            publish(self.memory.word(CLOCK + 8 * i), value);
+        }
+        publish(self.memory.word(KIND), MAGIC);
+    }
+
+    /// Takes the row of this PE.
+    pub(crate) fn enter(&self, me: usize) {
+        let Some(row) = self.row(me) else { return };
+        publish(row.word(PE), me as u64);
+        publish(row.word(PID), rustix::process::getpid().as_raw_pid() as u64);
+        publish(row.word(NAMESPACE), namespace());
+        row.set_state(State::Running);
+    }
+
+    /// The PEs that have rows, in ascending order.
+    pub(crate) fn host(&self) -> &[usize] {
+        &self.host
+    }
+
+    /// The row of a PE of this host.
+    #[inline]
+    pub(crate) fn row(&self, pe: usize) -> Option<Row<'_>> {
+        let index = match self.host.get(pe) {
+            Some(&same) if same == pe => pe,
+            _ => self.host.binary_search(&pe).ok()?,
+        };
+        Some(Row { memory: &self.memory, pe, at: PAGE + index * ROW })
+    }
+
+    /// All rows.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = Row<'_>> {
+        let of = |(index, &pe): (usize, &usize)| Row { memory: &self.memory, pe, at: PAGE + index * ROW };
+        self.host.iter().enumerate().map(of)
+    }
+
+    /// How often a loss was declared.
+    #[inline]
+    pub(crate) fn news(&self) -> u64 {
+        observe(self.memory.word(NEWS))
+    }
+
+    /// Declares a loss; false if this PE was lost already, or has no row here.
+    pub(crate) fn declare(&self, loss: Loss) -> bool {
+        let Some(row) = self.row(loss.pe) else { return false };
+        fate::declare(row.word(FATE), self.memory.word(NEWS), loss.how.encode())
+    }
+
+    /// All losses, the earliest declared first.
+    pub(crate) fn losses(&self) -> Vec<Loss> {
+        let lost = |row: Row<'_>| Some((row.fate()?, row.pe));
+        let mut losses: Vec<_> = self.rows().filter_map(lost).collect();
+        losses.sort_by_key(|((_, order), pe)| (*order, *pe));
+        losses.into_iter().map(|((how, _), pe)| Loss { pe, how: How::decode(how) }).collect()
+    }
+
+    /// Takes the right to print the table of a stall; one PE of the host has it at a time.
+    pub(crate) fn claim_stall(&self, me: usize) -> bool {
+        claim(self.memory.word(STALL), 0, me as u64 + 1) == 0
+    }
+
+    /// Gives it back, if this PE has it.
+    pub(crate) fn end_stall(&self, me: usize) {
+        claim(self.memory.word(STALL), me as u64 + 1, 0);
+    }
+
+    /// The clock by which ticks of this host can be read.
+    pub(crate) fn clock(&self) -> Clock {
+        let start = Moment([0, 8].map(|i| observe(self.memory.word(CLOCK + i))));
+        Clock { start, now: Moment::now() }
+    }
+}
+
+/// The row of one PE.
+#[derive(Clone, Copy)]
+pub(crate) struct Row<'b> {
+    memory: &'b Segment,
+    /// The PE's number in the world.
+    pub(crate) pe: usize,
+    at: usize,
+}
+
+impl Row<'_> {
+    /// The PE's process number, as it sees itself.
+    pub(crate) fn pid(&self) -> u64 {
+        observe(self.word(PID))
+    }
+
+    /// Within which process numbers the PE's is one.
+    pub(crate) fn namespace(&self) -> u64 {
+        observe(self.word(NAMESPACE))
+    }
+
+    pub(crate) fn state(&self) -> State {
+        match observe(self.word(STATE)) {
+            0 => State::Absent,
+            2 => State::Left,
+            _ => State::Running,
+        }
+    }
+
+    pub(crate) fn set_state(&self, state: State) {
+        publish(self.word(STATE), state as u64);
+    }
+
+    /// How the PE was lost, and the order of the loss.
+    pub(crate) fn fate(&self) -> Option<(u64, u64)> {
+        fate::read(self.word(FATE))
+    }
+
+    pub(crate) fn how(&self) -> Option<How> {
+        self.fate().map(|(how, _)| How::decode(how))
+    }
+
+    pub(crate) fn recorder(&self) -> Recorder {
+        Recorder::new(EVENTS, SLOTS)
+    }
+
+    /// The offset in the row of a text.
+    pub(crate) fn text_at(index: usize) -> usize {
+        TEXTS + index % TEXT_SLOTS * TEXT_BYTES
+    }
+}
+
+impl Atoms for Row<'_> {
+    type Word = AtomicU64;
+
+    #[inline]
+    fn word(&self, at: usize) -> &AtomicU64 {
+        self.memory.word(self.at + at)
+    }
+}
+
+/// The process namespace of this process; 0 where there is none to see.
+pub(crate) fn namespace() -> u64 {
+    rustix::fs::stat("/proc/self/ns/pid").map_or(0, |stat| stat.st_ino)
+}
+
+/// Ticks and nanoseconds, read together.
+#[derive(Debug, Clone, Copy)]
+struct Moment([u64; 2]);
+
+impl Moment {
+    fn now() -> Moment {
+        Moment([crate::heap::ticks(), nanoseconds()])
+    }
+}
+
+/// The host's steady clock, the same for all its processes.
+fn nanoseconds() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// What ticks mean: measured from the board's first moment to this clock's making.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Clock {
+    start: Moment,
+    now: Moment,
+}
+
+impl Clock {
+    /// How long ago a moment was.
+    pub(crate) fn ago(&self, ticks: u64) -> std::time::Duration {
+        let (Moment([tick0, nano0]), Moment([tick1, nano1])) = (self.start, self.now);
+        let nanos_per_tick = (nano1.saturating_sub(nano0)) as f64 / (tick1.saturating_sub(tick0)).max(1) as f64;
+        std::time::Duration::from_nanos((tick1.saturating_sub(ticks) as f64 * nanos_per_tick) as u64)
+    }
+
+    /// How long after the board's beginning a moment was.
+    pub(crate) fn since_start(&self, ticks: u64) -> std::time::Duration {
+        self.ago(self.start.0[0]).saturating_sub(self.ago(ticks))
+    }
+}
