@@ -1,6 +1,6 @@
 //! What the world, its teams and its contexts share: one value a PE and job, from which everything borrows.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::config::Config;
 use crate::group::{Group, Slots};
@@ -17,6 +17,10 @@ pub(crate) struct Core {
     pub(crate) slots: Slots,
     /// All PEs.
     pub(crate) world: Arc<Group>,
+    /// Those that are left of them, once the program goes on without some.
+    pub(crate) living: Mutex<Option<Arc<Group>>>,
+    /// Held while this PE agrees with others on who is left.
+    pub(crate) gathering: Mutex<()>,
     /// The PEs of this host.
     pub(crate) shared: Arc<Group>,
     pub(crate) config: Config,
@@ -30,6 +34,11 @@ impl Core {
 
     /// Whether a group lasts as long as the world.
     pub(crate) fn is_permanent(&self, group: &Arc<Group>) -> bool {
-        Arc::ptr_eq(group, &self.world) || Arc::ptr_eq(group, &self.shared)
+        let living = self.living();
+        [&self.world, &self.shared].into_iter().chain(living.as_ref()).any(|permanent| Arc::ptr_eq(group, permanent))
+    }
+
+    pub(crate) fn living(&self) -> MutexGuard<'_, Option<Arc<Group>>> {
+        self.living.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

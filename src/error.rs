@@ -28,6 +28,13 @@ impl Error {
     }
 }
 
+impl ErrorKind {
+    /// Whether it says that a PE is lost: the program may go on with [`World::survivors`](crate::World::survivors).
+    pub fn is_lost(&self) -> bool {
+        matches!(self, ErrorKind::PeerLost { .. })
+    }
+}
+
 impl From<ErrorKind> for Error {
     #[cold]
     fn from(kind: ErrorKind) -> Self {

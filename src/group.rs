@@ -75,6 +75,14 @@ impl Slots {
         self.lock()[slot] = Slot { used: false, epoch };
     }
 
+    /// The lowest slot that is free in all of these maps.
+    pub(crate) fn common(&self, maps: &[[u64; 4]]) -> Option<usize> {
+        (0..4).find_map(|i| {
+            let common = maps.iter().fold(u64::MAX, |all, map| all & map[i]);
+            (common != 0).then(|| 64 * i + common.trailing_zeros() as usize)
+        })
+    }
+
     /// The slots that are free, a bit each.
     pub(crate) fn free_map(&self) -> [u64; 4] {
         let slots = self.lock();
@@ -212,7 +220,7 @@ impl Group {
     }
 
     /// A barrier inside a collective call, where all members are known to be.
-    fn settle(&self, link: &Link) -> Result<()> {
+    pub(crate) fn settle(&self, link: &Link) -> Result<()> {
         self.arrive(link, Call::Exchange, (Call::Exchange as u64) << ARGUMENT_BITS).map(|_| ())
     }
 

@@ -69,6 +69,7 @@ mod elem;
 mod error;
 mod group;
 mod heap;
+mod survivors;
 pub mod sync;
 mod team;
 mod transport;

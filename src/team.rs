@@ -11,6 +11,7 @@ use crate::ctx::{Ctx, Sharing};
 use crate::error::{ErrorKind, Result};
 use crate::group::{Group, Split, by_value};
 use crate::heap::SymSlice;
+use crate::survivors::{left, survivors};
 use crate::sync::barrier::{Arrival, PAYLOAD};
 use crate::sync::{Call, Words};
 
@@ -58,6 +59,27 @@ impl<'w> Team<'w> {
     /// The world numbers of the members, in team order.
     pub fn members(&self) -> Vec<usize> {
         self.group.members().collect()
+    }
+
+    /// The members that live, by their numbers in this team, as far as this PE has been told. Does not block.
+    pub fn alive(&self) -> Vec<usize> {
+        let left = left(self.core, &self.group);
+        self.group.members().enumerate().filter(|(_, pe)| left.contains(pe)).map(|(member, _)| member).collect()
+    }
+
+    /// The team of the members that are left, in this team's order, after others were lost: everything works on it. By
+    /// this call a PE *acknowledges* all losses so far: its calls fail no more because of them, except those on teams
+    /// with a lost member. Collective over the members that are left: blocks until all of them have called it, or are
+    /// lost, too.
+    ///
+    /// The team of a world that goes on is made by [`World::survivors`](crate::World::survivors).
+    ///
+    /// # Errors
+    /// [`NoTeamSlot`](ErrorKind::NoTeamSlot) on all PEs alike; [`PeerLost`](ErrorKind::PeerLost) if it is this PE that
+    /// has given up ([`World::abandon`](crate::World::abandon)); [`Timeout`](ErrorKind::Timeout).
+    #[track_caller]
+    pub fn survivors(&self) -> Result<Team<'w>> {
+        survivors(self.core, &self.group).map(|group| Team { core: self.core, group })
     }
 
     /// Blocks until all members have called it. Collective over the team. Says nothing about puts: for that, see
@@ -235,11 +257,8 @@ impl<'w> Team<'w> {
         let (records, slot, epoch) = loop {
             let free = core.slots.free_map();
             let first = self.group.exchange(link, [a, b, c, free[0], free[1], free[2], free[3], 0])?;
-            let free_everywhere = (0..4).find_map(|i| {
-                let common = first.iter().fold(u64::MAX, |all, record| all & record[3 + i]);
-                (common != 0).then(|| 64 * i + common.trailing_zeros() as usize)
-            });
-            let slot = free_everywhere.ok_or(ErrorKind::NoTeamSlot { slots: core.layout.slots })?;
+            let maps: Vec<[u64; 4]> = first.iter().map(|record| [record[3], record[4], record[5], record[6]]).collect();
+            let slot = core.slots.common(&maps).ok_or(ErrorKind::NoTeamSlot { slots: core.layout.slots })?;
             // Another thread of a member may be splitting another team, and may have been faster.
             let taken = core.slots.take(slot);
             let second = self.group.exchange(link, [taken.is_some().into(), taken.unwrap_or(0), 0, 0, 0, 0, 0, 0])?;

@@ -30,10 +30,12 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("group", &["error", "heap", "sync", "transport", "watch"]),
     // What world, teams and contexts share.
     ("core", &["config", "group", "heap", "sync", "transport"]),
+    // Who is left of a team, and the team of those.
+    ("survivors", &["core", "error", "group", "sync", "watch"]),
     // The operations: put, get, atomics, signals, order.
     ("ctx", &["core", "elem", "error", "group", "heap", "sync", "transport", "watch"]),
     // Teams hand out contexts of their own.
-    ("team", &["core", "ctx", "error", "group", "heap", "sync"]),
+    ("team", &["core", "ctx", "error", "group", "heap", "survivors", "sync"]),
     // Bounded queues from PE to PE.
     ("channel", &["core", "elem", "error", "heap", "sync", "watch"]),
     // Start-up, allocation, the end: brings everything together.

@@ -1,6 +1,6 @@
 //! One table of what can be weakened, and the model that dies of it.
 
-use crate::models::{barrier, fate, lock, park, quiet, recorder, ring, signal};
+use crate::models::{barrier, fate, gather, lock, park, quiet, recorder, ring, signal};
 use crate::world::Explored;
 use crate::world::Waiting::{Sleep, Spin};
 
@@ -82,6 +82,9 @@ const LOCK_ASLEEP: Model = |m| lock::model(2, 0, false, Sleep, Some(2), m);
 const RING: Model = |m| ring::model(1, Spin, Some(4), m);
 const RING_ASLEEP: Model = |m| ring::model(1, Sleep, Some(2), m);
 const RECORDER: Model = |m| recorder::model(1, 2, 1, Some(2), m);
+const LOCK_BROKEN_ASLEEP: Model = |m| lock::broken(3, Sleep, Some(1), m);
+const LOCK_BROKEN: Model = |m| lock::broken(2, Spin, Some(3), m);
+const GATHER: Model = |m| gather::model(2, Some(3), m);
 const FATE: Model = |m| fate::model(Some(2), m);
 const SIGNAL_SET: Model = |m| signal::model(2, signal::SET, Spin, None, m);
 const SIGNAL_ADD: Model = |m| signal::model(2, signal::ADD, Spin, None, m);
@@ -107,6 +110,8 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("lock-keeps-go", "the words are zero", Mutation::KeepBits { mask: lock::GO }, LOCK),
     mutant("lock-keeps-next", "the words are zero", Mutation::KeepBits { mask: lock::NEXT }, LOCK),
     mutant("lock-no-ring", DEADLOCK, Mutation::NoRing, LOCK_ASLEEP),
+    mutant("lock-broken-no-ring", DEADLOCK, Mutation::NoRing, LOCK_BROKEN_ASLEEP),
+    mutant("lock-broken-relaxed-claims", RACE, Mutation::RelaxedClaims, LOCK_BROKEN),
     mutant("ring-relaxed-stores", "the message", Mutation::RelaxedStores, RING),
     mutant("ring-relaxed-loads", "the message", Mutation::RelaxedLoads, RING),
     mutant("ring-one-more", "the message", ring::one_more(), RING),
@@ -114,6 +119,8 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("recorder-relaxed-stores", "an event", Mutation::RelaxedStores, RECORDER),
     mutant("recorder-relaxed-loads", "an event", Mutation::RelaxedLoads, RECORDER),
     mutant("recorder-no-mark", "an event is whole", Mutation::NoMark { at: 128 }, RECORDER),
+    mutant("gather-relaxed-stores", "under the key", Mutation::RelaxedStores, GATHER),
+    mutant("gather-relaxed-loads", "under the key", Mutation::RelaxedLoads, GATHER),
     mutant("fate-relaxed-adds", "before the fate", Mutation::RelaxedAdds, FATE),
     mutant("fate-relaxed-loads", "before the fate", Mutation::RelaxedLoads, FATE),
     mutant("signal-relaxed-stores", RACE, Mutation::RelaxedStores, SIGNAL_SET),

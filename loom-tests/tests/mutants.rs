@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use loom_tests::{MUTANTS, Mutant};
 
-const PROTOCOLS: [&str; 8] = ["barrier", "lock", "ring", "recorder", "fate", "signal", "quiet", "park"];
+const PROTOCOLS: [&str; 9] = ["barrier", "lock", "ring", "recorder", "fate", "gather", "signal", "quiet", "park"];
 
 /// What the mutant died of.
 fn death(mutant: &Mutant) -> String {
@@ -57,6 +57,11 @@ fn mutants_of_the_recorder_die() {
 #[test]
 fn mutants_of_the_fate_die() {
     mutants_die("fate");
+}
+
+#[test]
+fn mutants_of_the_gathering_die() {
+    mutants_die("gather");
 }
 
 #[test]

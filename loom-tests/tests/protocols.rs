@@ -3,7 +3,7 @@
 
 use loom_tests::Mutation::None as Sound;
 use loom_tests::Waiting::{Sleep, Spin};
-use loom_tests::models::{barrier, fate, lock, park, quiet, recorder, ring, signal};
+use loom_tests::models::{barrier, fate, gather, lock, park, quiet, recorder, ring, signal};
 
 /// A test for each model, and the table that the README is held against.
 macro_rules! models {
@@ -33,6 +33,10 @@ models! {
     lock_2_home_elsewhere [Some(3)]: |bound| lock::model(2, 2, false, Spin, bound, Sound);
     lock_2_test [Some(2)]: |bound| lock::model(2, 1, true, Spin, bound, Sound);
     lock_2_asleep [Some(2)]: |bound| lock::model(2, 0, false, Sleep, bound, Sound);
+    lock_2_broken [Some(3)]: |bound| lock::broken(2, Spin, bound, Sound);
+    lock_2_broken_asleep [Some(3)]: |bound| lock::broken(2, Sleep, bound, Sound);
+    lock_3_broken [Some(1)]: |bound| lock::broken(3, Spin, bound, Sound);
+    lock_3_broken_asleep [Some(1)]: |bound| lock::broken(3, Sleep, bound, Sound);
     lock_3 [Some(1)]: |bound| lock::model(3, 0, false, Spin, bound, Sound);
     lock_3_test [Some(1)]: |bound| lock::model(3, 0, true, Spin, bound, Sound);
     lock_3_asleep [Some(1)]: |bound| lock::model(3, 0, false, Sleep, bound, Sound);
@@ -45,6 +49,9 @@ models! {
     recorder_1 [Some(3)]: |bound| recorder::model(1, 2, 1, bound, Sound);
     recorder_1_read_twice [Some(2)]: |bound| recorder::model(1, 2, 2, bound, Sound);
     recorder_2 [Some(2)]: |bound| recorder::model(2, 1, 1, bound, Sound);
+
+    gather_2 [Some(3)]: |bound| gather::model(2, bound, Sound);
+    gather_3 [Some(0)]: |bound| gather::model(3, bound, Sound);
 
     fate_3 [Some(3)]: |bound| fate::model(bound, Sound);
 

@@ -22,13 +22,16 @@ use std::sync::Arc;
 
 use crate::error::{ErrorKind, Result};
 
-/// The way the PEs of one job meet. All methods but the first two are collective over the job.
+/// The way the PEs of one job meet. All methods but the first three are collective over the job.
 pub trait Bootstrap {
     /// This PE's number.
     fn me(&self) -> usize;
 
     /// The number of PEs in the job.
     fn n_pes(&self) -> usize;
+
+    /// Whether whoever started the PEs watches over them and tells of their ends.
+    fn led(&self) -> bool;
 
     /// Every PE's bytes, in PE order. Collective; blocks until all have called.
     fn allgather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>>;

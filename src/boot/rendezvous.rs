@@ -94,6 +94,10 @@ impl Bootstrap for Rendezvous {
         self.n_pes
     }
 
+    fn led(&self) -> bool {
+        false
+    }
+
     fn allgather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
         if mine.len() > ROUND_MAX {
             let why = format!("{} bytes are more than the {ROUND_MAX} that a round can carry", mine.len());

@@ -43,11 +43,13 @@ impl<S: Sharing> Ctx<'_, S> {
 
     /// Takes a lock: the first element of `lock`, which is zero on all PEs to begin with and is used for nothing else.
     /// Blocks until all PEs that asked before have had it; then what they wrote while they held it is visible. PEs
-    /// exclude each other, not the threads of one: while one thread of a PE uses a lock, another gets an error. After
-    /// [`Timeout`](crate::ErrorKind::Timeout) this PE still stands in the queue, and the lock cannot be used again.
+    /// exclude each other, not the threads of one: while one thread of a PE uses a lock, another gets an error.
+    ///
+    /// A PE that waits in vain, because another is lost or its time is up, *breaks* the lock: whoever waits for it or comes
+    /// later gets an error, too, until the word is zero again on all PEs (or another lock is used).
     ///
     /// # Errors
-    /// [`Lock`](crate::ErrorKind::Lock) if this PE holds it or waits for it already; [`OutOfRange`](crate::ErrorKind::OutOfRange) if
+    /// [`Lock`](crate::ErrorKind::Lock) if this PE holds it or waits for it already, or if it is broken; [`OutOfRange`](crate::ErrorKind::OutOfRange) if
     /// the object is empty, [`OtherWorld`](crate::ErrorKind::OtherWorld); [`PeerLost`](crate::ErrorKind::PeerLost),
     /// [`Timeout`](crate::ErrorKind::Timeout).
     #[track_caller]

@@ -40,7 +40,7 @@ impl Arena {
     /// Takes `bytes` at a multiple of `align`; `None` if no free block has room. Zero bytes take no room.
     pub(crate) fn alloc(&mut self, bytes: usize, align: usize) -> Option<usize> {
         if bytes == 0 {
-            return Some(self.bounds.start);
+            return Some(self.start());
         }
         let align = align.max(GRAIN);
         let taken = bytes.checked_next_multiple_of(GRAIN)?;
@@ -108,6 +108,11 @@ impl Arena {
         let Some(end) = offset.checked_add(bytes) else { return false };
         bytes == 0 && self.bounds.start <= offset && end <= self.bounds.end
             || self.live.range(..=offset).next_back().is_some_and(|(start, (size, _))| end <= start + size)
+    }
+
+    /// Where the heap begins, and every block that takes no room.
+    pub(crate) fn start(&self) -> usize {
+        self.bounds.start
     }
 
     /// Bytes of the whole heap.

@@ -6,6 +6,7 @@ pub mod atom;
 pub mod barrier;
 mod call;
 pub mod fate;
+pub mod gather;
 pub mod lock;
 pub mod park;
 pub mod recorder;

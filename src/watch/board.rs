@@ -7,10 +7,13 @@
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU64;
 
+use rustix::process::getpid;
+
 use crate::error::{ErrorKind, Result};
 use crate::heap::Segment;
 use crate::sync::atom::{Atoms, claim, observe, publish};
 use crate::sync::fate;
+use crate::sync::gather::Gather;
 use crate::sync::recorder::Recorder;
 use crate::watch::loss::{How, Loss};
 
@@ -31,8 +34,10 @@ const PE: usize = 0;
 const PID: usize = 8;
 const STATE: usize = 16;
 const NAMESPACE: usize = 24;
+const WATCHED: usize = 32;
 const FATE: usize = 128;
-const EVENTS: usize = 256;
+const GATHER: usize = 256;
+const EVENTS: usize = 384;
 const TEXTS: usize = EVENTS + Recorder::bytes(SLOTS);
 
 /// Events that are kept of each PE.
@@ -40,6 +45,8 @@ pub(crate) const SLOTS: u64 = 2048;
 /// Texts that the events of a PE can refer to, and the bytes of each.
 pub(crate) const TEXT_SLOTS: usize = 256;
 pub(crate) const TEXT_BYTES: usize = 64;
+
+const _: () = assert!(Gather::BYTES <= EVENTS - GATHER);
 
 const ROW: usize = (TEXTS + TEXT_SLOTS * TEXT_BYTES).next_multiple_of(PAGE);
 
@@ -96,12 +103,13 @@ impl Board {
         publish(self.memory.word(KIND), MAGIC);
     }
 
-    /// Takes the row of this PE.
-    pub(crate) fn enter(&self, me: usize) {
+    /// Takes the row of this PE; `watched` if it hands out a descriptor of its process.
+    pub(crate) fn enter(&self, me: usize, watched: bool) {
         let Some(row) = self.row(me) else { return };
         publish(row.word(PE), me as u64);
-        publish(row.word(PID), rustix::process::getpid().as_raw_pid() as u64);
+        publish(row.word(PID), u64::from(getpid().as_raw_pid().unsigned_abs()));
         publish(row.word(NAMESPACE), namespace());
+        publish(row.word(WATCHED), watched.into());
         row.set_state(State::Running);
     }
 
@@ -183,6 +191,12 @@ impl Row<'_> {
         observe(self.word(NAMESPACE))
     }
 
+    /// Whether the PE is a process of its own, as this process sees it, that hands out a descriptor of itself.
+    pub(crate) fn is_watched(&self) -> bool {
+        let here = (u64::from(getpid().as_raw_pid().unsigned_abs()), namespace());
+        observe(self.word(WATCHED)) == 1 && (self.pid(), self.namespace()) != here
+    }
+
     pub(crate) fn state(&self) -> State {
         match observe(self.word(STATE)) {
             0 => State::Absent,
@@ -202,6 +216,11 @@ impl Row<'_> {
 
     pub(crate) fn how(&self) -> Option<How> {
         self.fate().map(|(how, _)| How::decode(how))
+    }
+
+    /// Where the PE agrees with others on who is left.
+    pub(crate) fn gather(&self) -> Gather {
+        Gather { at: GATHER }
     }
 
     pub(crate) fn recorder(&self) -> Recorder {

@@ -6,7 +6,7 @@
 
 use std::cell::Cell;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Error, ErrorKind};
 use crate::sync::atom::{observe, publish};
@@ -21,7 +21,7 @@ thread_local! {
 
 /// This PE's view of the board.
 pub(crate) struct Lookout {
-    board: Board,
+    board: Arc<Board>,
     me: usize,
     texts: Texts,
     /// The news in which no loss was left to report.
@@ -32,7 +32,7 @@ pub(crate) struct Lookout {
 }
 
 impl Lookout {
-    pub(crate) fn new(board: Board, me: usize) -> Self {
+    pub(crate) fn new(board: Arc<Board>, me: usize) -> Self {
         let acknowledged = Mutex::new(Vec::new());
         Lookout { board, me, texts: Texts::new(), settled: AtomicU64::new(0), acknowledged, era: AtomicU64::new(0) }
     }

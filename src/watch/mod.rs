@@ -6,6 +6,7 @@
 //! - `loss`: how a PE was lost, as a number and in words;
 //! - `activity`: the events of a PE: which call, where in the program, for whom it waits;
 //! - `lookout`: what one PE makes of it: the losses it has to report, the events it writes;
+//! - `vigil`: the thread that watches over the other processes, where no launcher does;
 //! - `report`: all of that as text for people.
 //!
 //! Knows nothing of teams, routes, or how the processes were started.
@@ -15,8 +16,10 @@ pub(crate) mod board;
 pub(crate) mod lookout;
 pub(crate) mod loss;
 pub(crate) mod report;
+pub(crate) mod vigil;
 
 pub(crate) use activity::{Begun, Site};
 pub(crate) use board::{Board, State};
 pub(crate) use lookout::Lookout;
 pub(crate) use loss::{How, Loss};
+pub(crate) use vigil::Vigil;

@@ -195,7 +195,7 @@ mod tests {
         let board = Board::attach(&descriptor, 4096, &(0..on.len()).collect::<Vec<_>>()).unwrap();
         board.found();
         for (pe, on) in on.iter().enumerate() {
-            board.enter(pe);
+            board.enter(pe, false);
             let row = board.row(pe).unwrap();
             if on.is_some() {
                 let site = std::panic::Location::caller();

@@ -2,8 +2,10 @@
 //!
 //! - `start`: from settings and a bootstrap to a started world, in one function;
 //! - `plan`: what the PEs decide at start-up from what all of them bring;
+//! - `after`: going on after a loss;
 //! - `local`: PEs as threads of one process.
 
+mod after;
 mod local;
 mod plan;
 mod start;
@@ -24,11 +26,11 @@ use crate::elem::Elem;
 use crate::error::Error;
 use crate::error::{ErrorKind, Result};
 use crate::group::{EMPTY, FOREIGN, HUGE, NO_ROOM, OF_BLOCK};
-use crate::heap::{GRAIN, MAX_ALIGN, SymBox, SymSlice};
+use crate::heap::{GRAIN, HeapCall, MAX_ALIGN, SymBox, SymSlice};
 use crate::sync::{Call, Words};
 use crate::team::Team;
 use crate::watch::lookout::Open;
-use crate::watch::{How, Loss, State};
+use crate::watch::{How, Loss, State, Vigil};
 
 /// What a PE that failed is ahead of those that fail with it.
 const HEAD_START: Duration = Duration::from_millis(50);
@@ -45,6 +47,7 @@ fn let_the_first_end() {
 /// started afterwards, and several may exist at once in one process.
 pub struct World {
     core: Core,
+    _vigil: Option<Vigil>,
     /// Held open: whoever leads the job learns from its end that this PE is gone.
     _boot: Box<dyn Bootstrap + Send + Sync>,
 }
@@ -178,18 +181,22 @@ impl World {
         self.core.link.quiet()?;
         self.agree(Call::Realloc, OF_BLOCK | self.identity(block))?;
         let old = block.offset_in(heap).ok_or(ErrorKind::OtherWorld { offset: block.sym().offset() })?;
-        self.agree(Call::Realloc, clamp(size))?;
-        let bytes = size.ok_or(ErrorKind::Overflow { count: len, size: size_of::<T>() })?;
-        let mut arena = heap.arena();
-        let mut new = old;
-        if !arena.resize(old, block.bytes(), bytes) {
-            new = arena.alloc(bytes, align_of::<T>()).ok_or_else(|| full(&arena, bytes, align_of::<T>()))?;
-            heap.segment().copy_within(old, new, block.bytes().min(bytes));
-            if block.bytes() > 0 {
-                arena.free(old);
+        let change = size.map(|bytes| resize(old, block, bytes));
+        self.agree_to_change(Call::Realloc, clamp(size), change).inspect_err(|error| {
+            if error.kind().is_lost() {
+                // Others may have moved it.
+                *block = SymBox::new(SymSlice::new(heap, heap.arena().start(), 0));
             }
+        })?;
+        let bytes = size.ok_or(ErrorKind::Overflow { count: len, size: size_of::<T>() })?;
+        let change = resize(old, block, bytes);
+        let mut arena = heap.arena();
+        let new = change.apply(&mut arena).ok_or_else(|| full(&arena, bytes, align_of::<T>()))?;
+        if new != old {
+            heap.segment().copy_within(old, new, block.bytes().min(bytes));
         }
         drop(arena);
+        heap.journal().make();
         *block = SymBox::new(SymSlice::new(heap, new, len));
         // Nobody may reuse the old block before all have copied it.
         self.agree(Call::Realloc, 0)
@@ -205,11 +212,13 @@ impl World {
     #[track_caller]
     pub fn free<T: Elem>(&self, block: SymBox<'_, T>) -> Result<()> {
         self.core.link.quiet()?;
-        self.agree(Call::Free, self.identity(&block))?;
         let own = block.offset_in(self.core.heap());
-        let offset = own.ok_or(ErrorKind::OtherWorld { offset: block.sym().offset() })?;
-        if block.bytes() > 0 {
-            self.core.heap().arena().free(offset);
+        let change = own.filter(|_| block.bytes() > 0).map(|offset| HeapCall::Free { offset });
+        self.agree_to_change(Call::Free, self.identity(&block), change)?;
+        own.ok_or(ErrorKind::OtherWorld { offset: block.sym().offset() })?;
+        if let Some(change) = change {
+            change.apply(&mut self.core.heap().arena());
+            self.core.heap().journal().make();
         }
         Ok(())
     }
@@ -308,7 +317,11 @@ impl World {
     #[inline]
     #[track_caller]
     fn agree(&self, call: Call, argument: u64) -> Result<()> {
-        self.core.world.agree(&self.core.link, call, argument)
+        if self.core.link.lookout().era() == 0 {
+            self.core.world.agree(&self.core.link, call, argument)
+        } else {
+            self.going_on().agree(&self.core.link, call, argument)
+        }
     }
 
     /// A block as a print holds it: equal for equal blocks only. What takes no room has the offset of whatever lies at
@@ -329,16 +342,23 @@ impl World {
         let effective = align.max(align_of::<T>()).max(GRAIN);
         let align_code = if possible { u64::from(effective.trailing_zeros()) } else { 63 };
         // Wrong arguments take part, too: the other PEs must learn of them.
-        self.agree(call, align_code << 50 | clamp(size))?;
+        let change = size.filter(|_| possible).map(|bytes| HeapCall::Alloc { bytes, align: effective });
+        self.agree_to_change(call, align_code << 50 | clamp(size), change)?;
         if !possible {
             return Err(ErrorKind::BadAlignment { align, max: MAX_ALIGN }.into());
         }
         let bytes = size.ok_or(ErrorKind::Overflow { count: len, size: size_of::<T>() })?;
         let mut arena = self.core.heap().arena();
         let offset = arena.alloc(bytes, effective).ok_or_else(|| full(&arena, bytes, effective))?;
+        drop(arena);
+        self.core.heap().journal().make();
         tracing::debug!(bytes, align = effective, offset, "allocated");
         Ok(SymBox::new(SymSlice::new(self.core.heap(), offset, len)))
     }
+}
+
+fn resize<T: Elem>(offset: usize, block: &SymBox<'_, T>, new: usize) -> HeapCall {
+    HeapCall::Resize { offset, old: block.bytes(), new, align: align_of::<T>() }
 }
 
 /// A size as a print holds it.

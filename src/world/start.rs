@@ -1,7 +1,8 @@
 //! From settings and a bootstrap to a started world: one straight function, the same for threads, `shmemrun` and
 //! embedding programs.
 
-use std::sync::Arc;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::boot::{Bootstrap, Rendezvous, group};
@@ -12,7 +13,7 @@ use crate::group::{Group, Slots};
 use crate::heap::{Arena, Heap, Segment};
 use crate::transport::link::{Link, Patience};
 use crate::transport::loopback::STREAM_FROM;
-use crate::watch::{Board, Lookout};
+use crate::watch::{Board, Lookout, Vigil, vigil};
 use crate::world::plan::{Joined, Plan};
 use crate::world::{World, let_the_first_end};
 
@@ -46,8 +47,13 @@ pub(super) fn start(mut config: Config, mut boot: Box<dyn Bootstrap + Send + Syn
         Board::attach(&descriptor, bytes, &plan.host)?.found();
     }
     let descriptors = boot.hand_over(descriptor, &plan.host)?;
-    let board = Board::attach(&descriptors[0], bytes, &plan.host)?;
-    board.enter(me);
+    let board = Arc::new(Board::attach(&descriptors[0], bytes, &plan.host)?);
+    let vigil = if boot.led() || n_pes == 1 {
+        board.enter(me, false);
+        None
+    } else {
+        watch_over(&board, boot.as_mut(), &plan.host, &descriptors[0])?
+    };
     let mut mapped: Vec<Option<Segment>> = (0..n_pes).map(|_| None).collect();
     for (&pe, descriptor) in plan.host.iter().zip(descriptors).filter(|(pe, _)| **pe != me) {
         mapped[pe] = Some(Segment::attach(&descriptor, bytes, extra(pe))?);
@@ -55,7 +61,7 @@ pub(super) fn start(mut config: Config, mut boot: Box<dyn Bootstrap + Send + Syn
 
     let heap = Heap::new(segment, Arena::new(plan.layout.user.clone()));
     let patience = Patience { spin: plan.spin, timeout: config.timeout, stall_warn: config.stall_warn };
-    let link = Link::new(me, heap, mapped, config.route, patience, stream_from, Lookout::new(board, me))?;
+    let link = Link::new(me, heap, mapped, config.route, patience, stream_from, Lookout::new(board.clone(), me))?;
     let slots = Slots::new(plan.layout.slots);
     let permanent = |members: &[usize], index, slot| {
         slots.take(slot);
@@ -67,8 +73,23 @@ pub(super) fn start(mut config: Config, mut boot: Box<dyn Bootstrap + Send + Syn
     boot.allgather(&[])?;
     tracing::debug!(me, n_pes, heap = plan.heap, "world started");
 
-    let core = Core { link, layout: plan.layout, radix: plan.radix, slots, world, shared, config };
-    Ok(World { core, _boot: boot })
+    let (living, gathering, layout, radix) = (Mutex::new(None), Mutex::new(()), plan.layout, plan.radix);
+    let core = Core { link, layout, radix, slots, world, living, gathering, shared, config };
+    Ok(World { core, _vigil: vigil, _boot: boot })
+}
+
+/// Lets the PEs of the host watch over each other, by descriptors of their processes. Collective over the job. Where a
+/// system has no such descriptors, another descriptor travels in its place.
+fn watch_over(board: &Arc<Board>, boot: &mut dyn Bootstrap, host: &[usize], spare: &OwnedFd) -> Result<Option<Vigil>> {
+    let me = boot.me();
+    let own = vigil::own_process();
+    board.enter(me, own.is_some());
+    let copied = |source| ErrorKind::os("copying a descriptor (ulimit -n)", source);
+    let mine = own.map_or_else(|| spare.try_clone().map_err(copied), Ok)?;
+    let handed = boot.hand_over(mine, host)?;
+    let other = |pe: usize| pe != me && board.row(pe).is_some_and(|row| row.is_watched());
+    let watched: Vec<_> = host.iter().copied().zip(handed).filter(|(pe, _)| other(*pe)).collect();
+    if watched.is_empty() { Ok(None) } else { Vigil::start(board.clone(), watched).map(Some) }
 }
 
 /// [`World::init`].

@@ -2,6 +2,7 @@
 
 pub mod barrier;
 pub mod fate;
+pub mod gather;
 pub mod lock;
 pub mod park;
 pub mod quiet;
