@@ -50,8 +50,7 @@ models! {
     recorder_1_read_twice [Some(2)]: |bound| recorder::model(1, 2, 2, bound, Sound);
     recorder_2 [Some(2)]: |bound| recorder::model(2, 1, 1, bound, Sound);
 
-    gather_2 [Some(3)]: |bound| gather::model(2, bound, Sound);
-    gather_3 [Some(0)]: |bound| gather::model(3, bound, Sound);
+    gather_2 [Some(1)]: |bound| gather::model(2, bound, Sound);
 
     fate_3 [Some(3)]: |bound| fate::model(bound, Sound);
 

@@ -1,0 +1,103 @@
+//! Locks that a lost PE held or waited for.
+
+use shmem::{Shared, SymSlice};
+
+use super::*;
+
+/// A lock, and who stands in its queue: PE 1 holds it, PE 2 waits for it, the others come later.
+fn queue<'w>(world: &'w World, lock: SymSlice<'w, u64>) -> Result<()> {
+    let ctx = world.ctx::<Shared>();
+    if world.me() == 1 {
+        ctx.set_lock(lock)?;
+    }
+    world.barrier_all()
+}
+
+#[test]
+fn a_lock_that_the_lost_pe_held_is_broken() {
+    for n in [2, 3, 5] {
+        shmem::local(n, |world| {
+            let (ctx, lock) = (world.ctx::<Shared>(), world.alloc_zeroed::<u64>(2)?);
+            let first = lock.sym().at(0)?;
+            queue(world, first)?;
+            if world.me() == 1 {
+                world.abandon();
+                return Ok(());
+            }
+            // Whoever stands behind another survivor may be told by that one that the lock is broken.
+            let error = ctx.set_lock(first).unwrap_err();
+            assert!(is_lost(&error, 1) || matches!(error.kind(), ErrorKind::Lock { .. }), "{error}");
+            works(world)?;
+            // Whoever waited has broken it, and all are told.
+            for _ in 0..2 {
+                assert_kind!(ctx.set_lock(first), ErrorKind::Lock { .. });
+                assert_kind!(ctx.test_lock(first), ErrorKind::Lock { .. });
+                assert_kind!(ctx.clear_lock(first), ErrorKind::Lock { .. });
+            }
+            // As good as new once it is zero again.
+            world.barrier_all()?;
+            first.write(0, 0)?;
+            world.barrier_all()?;
+            for lock in [first, lock.sym().at(1)?] {
+                ctx.set_lock(lock)?;
+                ctx.clear_lock(lock)?;
+            }
+            world.barrier_all()
+        })
+        .unwrap();
+    }
+}
+
+/// Nobody waited when the holder was lost: the first who comes finds out.
+#[test]
+fn a_lock_whose_holder_was_lost_unnoticed_is_found_broken() {
+    for n in [2, 3, 5] {
+        shmem::local(n, |world| {
+            let (ctx, lock) = (world.ctx::<Shared>(), world.alloc_zeroed::<u64>(1)?);
+            queue(world, lock.sym())?;
+            if world.me() == 1 {
+                world.abandon();
+                return Ok(());
+            }
+            drop(until_lost(|| world.barrier_all()));
+            works(world)?;
+            let error = ctx.set_lock(lock.sym()).unwrap_err();
+            assert!(is_lost(&error, 1) || matches!(error.kind(), ErrorKind::Lock { .. }), "{error}");
+            assert_kind!(ctx.set_lock(lock.sym()), ErrorKind::Lock { .. });
+            world.barrier_all()
+        })
+        .unwrap();
+    }
+}
+
+/// A PE that is lost while it waits for the lock: the holder gives it back all the same.
+#[test]
+fn a_lock_for_which_the_lost_pe_waited() {
+    for n in [3, 5] {
+        shmem::local(n, |world| {
+            let (ctx, lock) = (world.ctx::<Shared>(), world.alloc_zeroed::<u64>(1)?);
+            queue(world, lock.sym())?;
+            match world.me() {
+                // Its world ends while it stands in the queue, as its patience does.
+                2 => {
+                    std::thread::scope(|threads| {
+                        let waiting = threads.spawn(|| ctx.set_lock(lock.sym()));
+                        std::thread::sleep(std::time::Duration::from_millis(5));
+                        world.abandon();
+                        assert!(is_lost(&waiting.join().unwrap().unwrap_err(), 2));
+                    });
+                    return Ok(());
+                }
+                1 => {
+                    drop(until_lost(|| world.barrier_all()));
+                    ctx.clear_lock(lock.sym()).map_or_else(|error| assert!(error.kind().is_lost()), |()| ());
+                }
+                _ => drop(until_lost(|| world.barrier_all())),
+            }
+            works(world)?;
+            assert_kind!(ctx.set_lock(lock.sym()), ErrorKind::Lock { .. });
+            world.barrier_all()
+        })
+        .unwrap();
+    }
+}

@@ -1,0 +1,251 @@
+//! C04, C06, M03: every way to die, in every call, of every PE, at random moments: the others are told at once, whom and
+//! why, and go on without it.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::{Signal, getpid, kill_process};
+use shmem::{Result, Shared, World};
+use shmem_collectives::Coll;
+use shmem_collectives::op::Sum;
+
+use super::common::{Random, child_builder, gather, is_child, start};
+use super::*;
+
+const CALLS: [&str; 8] = ["barrier", "wait", "put", "all-reduce", "lock", "alloc", "init", "finalise"];
+const DEATHS: [&str; 5] = ["kill", "segv", "exit 0", "exit 3", "panic"];
+
+/// Dies in the way `death` says.
+fn die(death: &str) -> ! {
+    let signal = match death {
+        "kill" => Signal::KILL,
+        "segv" => Signal::SEGV,
+        "exit 0" => std::process::exit(0),
+        "exit 3" => std::process::exit(3),
+        _ => std::panic::resume_unwind(Box::new("made up")),
+    };
+    // The first SIGSEGV only takes the standard library's handler away.
+    loop {
+        let _ = kill_process(getpid(), signal);
+    }
+}
+
+/// A PE of the matrix: what it was told is in `FAULT`: call, death, the PE that dies, the moment in microseconds.
+fn pe_of_the_matrix() {
+    let told = std::env::var("FAULT").unwrap();
+    let told: Vec<&str> = told.split(',').collect();
+    let (call, death, victim, moment) = (told[0], told[1], told[2].parse().unwrap(), told[3].parse().unwrap());
+    let setting = |name: &str| std::env::var(name).unwrap();
+    let me: usize = setting("SHMEM_PE").parse().unwrap();
+    let dying = move || {
+        std::thread::sleep(Duration::from_micros(moment));
+        die(death)
+    };
+    std::thread::scope(|threads| {
+        // The main thread panics by itself, and whoever dies at start-up must not wait for the others.
+        if me == victim && death != "panic" && call == "init" {
+            threads.spawn(dying);
+        }
+        // Where PE 0 dies before anybody has met it, nobody can tell the others.
+        let limit = if call == "init" { "1" } else { "60" };
+        let world = child_builder().set("SHMEM_INIT_TIMEOUT", limit).unwrap().build();
+        if call == "init" {
+            match world {
+                Ok(_world) if me == victim && death == "panic" => die(death),
+                // It may have died after the others were through.
+                Ok(world) => drop(until_lost(|| world.barrier_all())),
+                Err(error) => println!("start-up: {error}"),
+            }
+            return;
+        }
+        let world = world.unwrap();
+        let words = world.alloc_zeroed::<u64>(4).unwrap();
+        world.barrier_all().unwrap();
+        if me == victim {
+            let (died, n) = (words.sym().at(3).unwrap(), world.n_pes());
+            (0..n).for_each(|pe| world.ctx::<Shared>().p(died, nanoseconds(), pe).unwrap());
+            if death != "panic" {
+                threads.spawn(dying);
+            }
+        }
+        let begun = Instant::now();
+        let doomed = me == victim && death == "panic";
+        let mut keep_on = || -> Result<()> {
+            if doomed && begun.elapsed() > Duration::from_micros(moment) {
+                die(death);
+            }
+            step(&world, call, words.sym(), doomed)
+        };
+        if call == "finalise" {
+            drop(world);
+            println!("finalised");
+            if me == victim && death != "panic" {
+                dying();
+            }
+            return;
+        }
+        let error = until_lost(&mut keep_on);
+        let late = Duration::from_nanos(nanoseconds() - words.sym().read(3).unwrap());
+        println!("after {} ms: {error}", late.saturating_sub(Duration::from_micros(moment)).as_millis());
+        assert!(is_lost(&error, victim), "{error}");
+        assert_eq!(works(&world).unwrap(), without(world.n_pes(), victim));
+        println!("goes on");
+    });
+}
+
+/// One step of what a PE does again and again.
+fn step(world: &World, call: &str, words: shmem::SymSlice<'_, u64>, doomed: bool) -> Result<()> {
+    let (ctx, n) = (world.ctx::<Shared>(), world.n_pes());
+    match call {
+        "barrier" => world.barrier_all(),
+        // Whoever shall die of itself does not wait.
+        "wait" | "lock" if doomed => Ok(std::thread::yield_now()),
+        "wait" => ctx.wait(words, |value| value == 77).map(drop),
+        "put" => {
+            (0..n).try_for_each(|pe| ctx.p(words.at(1)?, 5, pe))?;
+            ctx.quiet()
+        }
+        "all-reduce" => {
+            let team = world.team();
+            let coll = Coll::new(world, &team)?;
+            (0..20).try_for_each(|_| coll.all_reduce(words.slice(..1)?, words.slice(..1)?, Sum))
+        }
+        "lock" => {
+            // Whoever stands behind another survivor may be told by that one that the lock is broken.
+            match ctx.set_lock(words.at(2)?) {
+                Err(error) if matches!(error.kind(), ErrorKind::Lock { .. }) => return world.barrier_all(),
+                outcome => outcome?,
+            }
+            // Held by one that waits for what does not come.
+            ctx.wait(words, |value| value == 77).map(drop)
+        }
+        "alloc" => {
+            let block = world.alloc::<u64>(10)?;
+            world.free(block)
+        }
+        _ => unreachable!("{call}"),
+    }
+}
+
+fn run(random: &mut Random, call: &str, death: &str, victim: usize, n: usize) -> u64 {
+    let moment = random.next() % 3000;
+    let fault = format!("{call},{death},{victim},{moment}");
+    let ended = spawn_pes(n, &fault);
+    let mut latest = 0;
+    for (pe, ended) in ended.iter().enumerate() {
+        let all = || ended.output.clone();
+        if pe == victim {
+            let right = match death {
+                "exit 0" => ended.code == Some(0),
+                "exit 3" => ended.code == Some(3),
+                "panic" => call == "init" || call == "finalise" || ended.code.is_some_and(|code| code != 0),
+                _ => ended.code.is_none() || call == "init",
+            };
+            assert!(right, "{fault} of {n}: the victim ended with {:?}: {}", ended.code, all());
+            continue;
+        }
+        assert!(ended.success, "{fault}, PE {pe} of {n}: {}", all());
+        match call {
+            "init" | "finalise" => {}
+            _ => {
+                assert!(ended.output.contains("goes on"), "{fault}, PE {pe} of {n}: {}", all());
+                let ms = ended.output.split_once("after ").and_then(|(_, rest)| rest.split_once(" ms: "));
+                let ms: u64 = ms.unwrap().0.parse().unwrap();
+                assert!(u128::from(ms) < PROMISE.as_millis(), "{fault}, PE {pe} of {n}: told after {ms} ms");
+                latest = latest.max(ms);
+            }
+        }
+    }
+    latest
+}
+
+fn spawn_pes(n: usize, fault: &str) -> Vec<super::common::Ended> {
+    super::common::spawn(TEST, n, |_, command| command.env("FAULT", fault))
+}
+
+const TEST: &str = "matrix::a_death_is_told_to_all_who_then_go_on";
+
+/// Rounds of the whole matrix: `FAULT_ROUNDS` for long runs.
+fn rounds() -> u64 {
+    std::env::var("FAULT_ROUNDS").map_or(1, |rounds| rounds.parse().unwrap())
+}
+
+#[test]
+fn a_death_is_told_to_all_who_then_go_on() {
+    if is_child(TEST) {
+        return pe_of_the_matrix();
+    }
+    let mut random = Random(std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64);
+    let (mut runs, mut latest) = (0, 0);
+    for _ in 0..rounds() {
+        for n in [2, 3, 5] {
+            for call in CALLS {
+                for (death, victim) in DEATHS.into_iter().flat_map(|death| (0..n).map(move |pe| (death, pe))) {
+                    latest = latest.max(run(&mut random, call, death, victim, n));
+                    runs += 1;
+                }
+            }
+        }
+    }
+    println!("{runs} runs; the slowest report came after {latest} ms");
+}
+
+/// C03 of the single PE: one that is stopped for a while holds the others up, and nothing else.
+#[test]
+fn a_pe_that_is_stopped_for_a_while_harms_nobody() {
+    const TEST: &str = "matrix::a_pe_that_is_stopped_for_a_while_harms_nobody";
+    if is_child(TEST) {
+        let world = child_builder().build().unwrap();
+        let words = world.alloc_zeroed::<u64>(4).unwrap();
+        let call = std::env::var("FAULT").unwrap();
+        for i in 1..=300_u64 {
+            match call.as_str() {
+                "wait" => {
+                    let right = (world.me() + 1) % world.n_pes();
+                    world.ctx::<Shared>().p(words.sym(), i, right).unwrap();
+                    world.ctx::<Shared>().wait(words.sym(), |value| value >= i).unwrap();
+                }
+                "lock" => {
+                    let ctx = world.ctx::<Shared>();
+                    ctx.set_lock(words.sym().at(2).unwrap()).unwrap();
+                    let held = ctx.g(words.sym().at(1).unwrap(), 0).unwrap();
+                    ctx.p(words.sym().at(1).unwrap(), held + 1, 0).unwrap();
+                    ctx.clear_lock(words.sym().at(2).unwrap()).unwrap();
+                }
+                call => step(&world, call, words.sym(), false).unwrap(),
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        world.barrier_all().unwrap();
+        if call == "lock" {
+            let counted = world.ctx::<Shared>().g(words.sym().at(1).unwrap(), 0).unwrap();
+            assert_eq!(counted, 300 * world.n_pes() as u64);
+        }
+        return;
+    }
+    let mut random = Random(11);
+    for n in [2, 3, 5] {
+        for call in ["barrier", "wait", "put", "all-reduce", "lock", "alloc"] {
+            let address = super::common::address();
+            let mut pes = Vec::new();
+            for pe in 0..n {
+                let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+                command.args([TEST, "--exact", "--nocapture"]).env("SHMEM_TESTS_CHILD", TEST).env("FAULT", call);
+                command.env("SHMEM_RENDEZVOUS", &address).env("SHMEM_JOB_KEY", "tests");
+                command.env("SHMEM_PE", pe.to_string()).env("SHMEM_N_PES", n.to_string());
+                pes.push(start(&mut command));
+            }
+            let victim = random.next() as usize % n;
+            let pid = rustix::process::Pid::from_child(&pes[victim].process);
+            for _ in 0..3 {
+                std::thread::sleep(Duration::from_micros(random.next() % 20_000));
+                // It is still our child, also if it has ended.
+                let _ = kill_process(pid, Signal::STOP);
+                std::thread::sleep(Duration::from_millis(10));
+                let _ = kill_process(pid, Signal::CONT);
+            }
+            for ended in gather(pes) {
+                assert!(ended.success, "{call}, PE {victim} of {n} was stopped: {}", ended.output);
+            }
+        }
+    }
+}
