@@ -82,19 +82,28 @@ fn a_lock_for_which_the_lost_pe_waited() {
                 2 => {
                     std::thread::scope(|threads| {
                         let waiting = threads.spawn(|| ctx.set_lock(lock.sym()));
-                        std::thread::sleep(std::time::Duration::from_millis(5));
+                        // The holder's word names the next in the queue.
+                        while ctx.g(lock.sym(), 1).unwrap() & ((1 << 29) - 1) == 0 {
+                            std::thread::yield_now();
+                        }
                         world.abandon();
-                        assert!(is_lost(&waiting.join().unwrap().unwrap_err(), 2));
+                        // The holder may have handed it on first: then a lost PE holds it, unless others, who found it
+                        // lost, have broken the lock by then.
+                        if let Err(error) = waiting.join().unwrap() {
+                            assert!(is_lost(&error, 2) || matches!(error.kind(), ErrorKind::Lock { .. }), "{error}");
+                        }
                     });
                     return Ok(());
                 }
                 1 => {
                     drop(until_lost(|| world.barrier_all()));
-                    ctx.clear_lock(lock.sym()).map_or_else(|error| assert!(error.kind().is_lost()), |()| ());
+                    ctx.clear_lock(lock.sym())?;
                 }
                 _ => drop(until_lost(|| world.barrier_all())),
             }
             works(world)?;
+            let error = ctx.set_lock(lock.sym()).unwrap_err();
+            assert!(is_lost(&error, 2) || matches!(error.kind(), ErrorKind::Lock { .. }), "{error}");
             assert_kind!(ctx.set_lock(lock.sym()), ErrorKind::Lock { .. });
             world.barrier_all()
         })

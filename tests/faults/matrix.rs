@@ -36,60 +36,59 @@ fn pe_of_the_matrix() {
     let (call, death, victim, moment) = (told[0], told[1], told[2].parse().unwrap(), told[3].parse().unwrap());
     let setting = |name: &str| std::env::var(name).unwrap();
     let me: usize = setting("SHMEM_PE").parse().unwrap();
-    let dying = move || {
+    let dying = |stamp: &dyn Fn()| {
         std::thread::sleep(Duration::from_micros(moment));
+        stamp();
         die(death)
     };
-    std::thread::scope(|threads| {
-        // The main thread panics by itself, and whoever dies at start-up must not wait for the others.
-        if me == victim && death != "panic" && call == "init" {
-            threads.spawn(dying);
-        }
-        // Where PE 0 dies before anybody has met it, nobody can tell the others.
-        let limit = if call == "init" { "1" } else { "60" };
-        let world = child_builder().set("SHMEM_INIT_TIMEOUT", limit).unwrap().build();
-        if call == "init" {
-            match world {
-                Ok(_world) if me == victim && death == "panic" => die(death),
+    let by_itself = death == "panic";
+    let start = |limit: &str| child_builder().set("SHMEM_INIT_TIMEOUT", limit).unwrap().build();
+    if call == "init" {
+        return std::thread::scope(|threads| {
+            if me == victim && !by_itself {
+                threads.spawn(|| dying(&|| ()));
+            }
+            // Where PE 0 dies before anybody has met it, nobody can tell the others.
+            match start("1") {
+                Ok(_world) if me == victim && by_itself => die(death),
                 // It may have died after the others were through.
                 Ok(world) => drop(until_lost(|| world.barrier_all())),
                 Err(error) => println!("start-up: {error}"),
             }
-            return;
-        }
-        let world = world.unwrap();
-        let words = world.alloc_zeroed::<u64>(4).unwrap();
-        world.barrier_all().unwrap();
+        });
+    }
+    let world = start("60").unwrap();
+    if call == "finalise" {
+        drop(world);
         if me == victim {
-            let (died, n) = (words.sym().at(3).unwrap(), world.n_pes());
-            (0..n).for_each(|pe| world.ctx::<Shared>().p(died, nanoseconds(), pe).unwrap());
-            if death != "panic" {
-                threads.spawn(dying);
-            }
+            dying(&|| ());
         }
-        let begun = Instant::now();
-        let doomed = me == victim && death == "panic";
-        let mut keep_on = || -> Result<()> {
+        return;
+    }
+    let words = world.alloc_zeroed::<u64>(4).unwrap();
+    world.barrier_all().unwrap();
+    let stamp = || {
+        let died = words.sym().at(3).unwrap();
+        (0..world.n_pes()).for_each(|pe| world.ctx::<Shared>().p(died, nanoseconds(), pe).unwrap());
+    };
+    std::thread::scope(|threads| {
+        if me == victim && !by_itself {
+            threads.spawn(|| dying(&stamp));
+        }
+        let (begun, doomed) = (Instant::now(), me == victim && by_itself);
+        let error = until_lost(|| {
             if doomed && begun.elapsed() > Duration::from_micros(moment) {
+                stamp();
                 die(death);
             }
             step(&world, call, words.sym(), doomed)
-        };
-        if call == "finalise" {
-            drop(world);
-            println!("finalised");
-            if me == victim && death != "panic" {
-                dying();
-            }
-            return;
-        }
-        let error = until_lost(&mut keep_on);
+        });
         let late = Duration::from_nanos(nanoseconds() - words.sym().read(3).unwrap());
-        println!("after {} ms: {error}", late.saturating_sub(Duration::from_micros(moment)).as_millis());
+        println!("after {} ms: {error}", late.as_millis());
         assert!(is_lost(&error, victim), "{error}");
-        assert_eq!(works(&world).unwrap(), without(world.n_pes(), victim));
-        println!("goes on");
     });
+    assert_eq!(works(&world).unwrap(), without(world.n_pes(), victim));
+    println!("goes on");
 }
 
 /// One step of what a PE does again and again.
@@ -137,7 +136,7 @@ fn run(random: &mut Random, call: &str, death: &str, victim: usize, n: usize) ->
             let right = match death {
                 "exit 0" => ended.code == Some(0),
                 "exit 3" => ended.code == Some(3),
-                "panic" => call == "init" || call == "finalise" || ended.code.is_some_and(|code| code != 0),
+                "panic" => call == "init" || ended.code.is_some_and(|code| code != 0),
                 _ => ended.code.is_none() || call == "init",
             };
             assert!(right, "{fault} of {n}: the victim ended with {:?}: {}", ended.code, all());
