@@ -81,7 +81,7 @@ pub use ctx::{Cmp, Ctx, Kernel, Private, Scope, Shared, Sharing, SigRef, Values}
 pub use elem::{AmoBits, AmoElem, AmoInt, Elem, Width};
 pub use error::{Error, ErrorKind, Result};
 pub use heap::{SymBox, SymSlice};
-pub use team::{Meeting, Team};
+pub use team::{Calling, Meeting, Team};
 pub use world::{Builder, World, local, run};
 
 #[cfg(test)]

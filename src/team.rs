@@ -4,6 +4,7 @@
 //! them. Teams of one split are disjoint and share the slot's number.
 
 use std::fmt;
+use std::panic::Location;
 use std::sync::Arc;
 
 use crate::core::Core;
@@ -14,6 +15,8 @@ use crate::heap::SymSlice;
 use crate::survivors::{left, survivors};
 use crate::sync::barrier::{Arrival, PAYLOAD};
 use crate::sync::{Call, Words};
+use crate::watch::Begun;
+use crate::watch::lookout::Open;
 
 /// An ordered set of PEs, numbered from 0 in the team's order.
 ///
@@ -112,6 +115,16 @@ impl<'w> Team<'w> {
     #[inline]
     pub fn meet(&self, digest: u64) -> Meeting {
         Meeting(self.group.enter(digest))
+    }
+
+    /// Records that the calling thread is in a collective call of a library above this one, until the result is dropped:
+    /// reports of stalls and losses then show `name`, `number` (0 for none) and the place in the program, instead of the
+    /// steps that the call is made of. Place means the nearest caller without `#[track_caller]`. Costs a few ns.
+    #[inline]
+    #[track_caller]
+    pub fn calling(&self, name: &'static str, number: u64) -> Calling<'w> {
+        let (site, team) = (Location::caller(), self.group.slot().0);
+        Calling { _open: self.core.link.lookout().begin(Begun { call: Call::Custom, name, site, number, team }) }
     }
 
     /// Whether each member hears of every other directly when they meet, so that words can travel with a
@@ -282,6 +295,12 @@ impl<'w> Team<'w> {
         let group = Group::new(link, &core.layout, &members, me, slot, epoch, core.radix);
         Ok(Some(Team { core, group: Arc::new(group) }))
     }
+}
+
+/// A [`call`](Team::calling) that reports show; it ends when dropped.
+#[must_use]
+pub struct Calling<'w> {
+    _open: Open<'w>,
 }
 
 /// A [`meet`](Team::meet) under way.

@@ -35,7 +35,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     // The operations: put, get, atomics, signals, order.
     ("ctx", &["core", "elem", "error", "group", "heap", "sync", "transport", "watch"]),
     // Teams hand out contexts of their own.
-    ("team", &["core", "ctx", "error", "group", "heap", "survivors", "sync"]),
+    ("team", &["core", "ctx", "error", "group", "heap", "survivors", "sync", "watch"]),
     // Bounded queues from PE to PE.
     ("channel", &["core", "elem", "error", "heap", "sync", "watch"]),
     // Start-up, allocation, the end: brings everything together.
@@ -51,6 +51,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "error",
             "group",
             "heap",
+            "survivors",
             "sync",
             "team",
             "transport",

@@ -248,3 +248,34 @@ fn a_pe_that_is_stopped_for_a_while_harms_nobody() {
         }
     }
 }
+
+/// M01, M03: PEs in process, user and mount namespaces of their own, each process number 1 (whom its own signals do not
+/// kill), watch over each other all the
+/// same.
+#[test]
+fn a_death_in_a_namespace_of_its_own_is_told() {
+    const TEST: &str = "matrix::a_death_in_a_namespace_of_its_own_is_told";
+    if is_child(TEST) {
+        return pe_of_the_matrix();
+    }
+    let wrapper = ["--map-root-user", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"];
+    let able = std::process::Command::new("unshare").args(wrapper).arg("true").output();
+    if !able.is_ok_and(|done| done.status.success()) {
+        eprintln!("skipped: no namespaces here");
+        return;
+    }
+    for (n, victim) in [(2, 0), (2, 1), (3, 1), (5, 4)] {
+        let address = super::common::address();
+        let start = |pe: usize| {
+            let mut command = std::process::Command::new("unshare");
+            command.args(wrapper).arg(std::env::current_exe().unwrap()).args([TEST, "--exact", "--nocapture"]);
+            command.env("SHMEM_TESTS_CHILD", TEST).env("FAULT", format!("barrier,exit 3,{victim},1000"));
+            command.env("SHMEM_RENDEZVOUS", &address).env("SHMEM_JOB_KEY", "tests");
+            command.env("SHMEM_PE", pe.to_string()).env("SHMEM_N_PES", n.to_string());
+            start(&mut command)
+        };
+        for (pe, ended) in gather((0..n).map(start).collect()).into_iter().enumerate() {
+            assert_eq!(ended.output.contains("goes on"), pe != victim, "PE {pe} of {n}: {}", ended.output);
+        }
+    }
+}
