@@ -29,6 +29,8 @@ pub(super) enum Event {
 /// All sittings of a job.
 pub(super) struct Hub {
     n_pes: usize,
+    /// What a complete sitting is told.
+    welcome: Vec<u8>,
     /// Number of the first sitting in `sittings`.
     first: usize,
     sittings: VecDeque<Sitting>,
@@ -112,9 +114,9 @@ impl Sitting {
 }
 
 impl Hub {
-    pub(super) fn new(n_pes: usize) -> Hub {
+    pub(super) fn new(n_pes: usize, welcome: Vec<u8>) -> Hub {
         let (visits, ended) = (vec![0; n_pes], vec![None; n_pes]);
-        Hub { n_pes, first: 0, sittings: VecDeque::new(), visits, ended, members: HashMap::new() }
+        Hub { n_pes, welcome, first: 0, sittings: VecDeque::new(), visits, ended, members: HashMap::new() }
     }
 
     pub(super) fn handle(&mut self, event: Event) {
@@ -163,6 +165,7 @@ impl Hub {
         self.members.insert(id, (number, pe));
         let absent =
             (0..self.n_pes).find_map(|pe| Some((pe, self.ended[pe].clone()?)).filter(|_| self.visits[pe] <= number));
+        let welcome = self.welcome.clone();
         let sitting = self.sitting(number);
         sitting.seats[pe] = Some(Seat { answers: Some(answers), waiting: true, round: None });
         if let Some((pe, how)) = absent {
@@ -170,7 +173,7 @@ impl Hub {
         } else if sitting.lost.is_some() {
             sitting.tell_loss();
         } else if sitting.complete() {
-            sitting.answer_all(Kind::Welcome, b"");
+            sitting.answer_all(Kind::Welcome, &welcome);
         }
     }
 
@@ -260,14 +263,14 @@ mod tests {
     fn two(hub: &mut Hub, ids: [u64; 2]) -> [Client; 2] {
         let mut both = [Client::join(hub, ids[0], 0, 2), Client::join(hub, ids[1], 1, 2)];
         for client in &mut both {
-            assert_eq!(client.next(), Some((Kind::Welcome, vec![])));
+            assert_eq!(client.next(), Some((Kind::Welcome, b"come in".to_vec())));
         }
         both
     }
 
     #[test]
     fn a_round_ends_when_all_have_given() {
-        let mut hub = Hub::new(2);
+        let mut hub = Hub::new(2, b"come in".to_vec());
         let [mut a, mut b] = two(&mut hub, [10, 11]);
         a.round(&mut hub);
         assert_eq!(a.next(), None);
@@ -280,7 +283,7 @@ mod tests {
 
     #[test]
     fn a_pe_that_leaves_fails_the_pending_and_the_next_round() {
-        let mut hub = Hub::new(2);
+        let mut hub = Hub::new(2, b"come in".to_vec());
         let [mut a, b] = two(&mut hub, [1, 2]);
         a.round(&mut hub);
         hub.handle(Event::Left { id: b.id });
@@ -292,7 +295,7 @@ mod tests {
 
     #[test]
     fn a_pe_may_come_again_before_the_others_have_left() {
-        let mut hub = Hub::new(2);
+        let mut hub = Hub::new(2, b"come in".to_vec());
         let [a, mut b] = two(&mut hub, [1, 2]);
         hub.handle(Event::Left { id: a.id });
         let mut again = Client::join(&mut hub, 3, 0, 2);
@@ -300,8 +303,8 @@ mod tests {
         assert_eq!(b.next(), None);
         hub.handle(Event::Left { id: b.id });
         let mut b = Client::join(&mut hub, 4, 1, 2);
-        assert_eq!(again.next(), Some((Kind::Welcome, vec![])));
-        assert_eq!(b.next(), Some((Kind::Welcome, vec![])));
+        assert_eq!(again.next(), Some((Kind::Welcome, b"come in".to_vec())));
+        assert_eq!(b.next(), Some((Kind::Welcome, b"come in".to_vec())));
         assert_eq!(hub.sittings.len(), 1);
         b.round(&mut hub);
         again.round(&mut hub);
@@ -311,7 +314,7 @@ mod tests {
     #[test]
     fn impossible_numbers_fail_the_job_for_all() {
         for (pe, n_pes) in [(1, 3), (2, 2), (7, 2)] {
-            let mut hub = Hub::new(2);
+            let mut hub = Hub::new(2, b"come in".to_vec());
             let mut a = Client::join(&mut hub, 1, 0, 2);
             let mut stray = Client::join(&mut hub, 2, pe, n_pes);
             assert_eq!(stray.next().unwrap().0, Kind::BadJob);
@@ -322,7 +325,7 @@ mod tests {
 
     #[test]
     fn a_number_taken_twice_fails_the_job_for_all() {
-        let mut hub = Hub::new(3);
+        let mut hub = Hub::new(3, b"come in".to_vec());
         let mut a = Client::join(&mut hub, 1, 0, 3);
         let mut b = Client::join(&mut hub, 2, 1, 3);
         let mut twin = Client::join(&mut hub, 3, 1, 3);
@@ -333,7 +336,7 @@ mod tests {
 
     #[test]
     fn a_pe_that_ended_without_joining_fails_present_and_later_joins() {
-        let mut hub = Hub::new(2);
+        let mut hub = Hub::new(2, b"come in".to_vec());
         let mut a = Client::join(&mut hub, 1, 0, 2);
         hub.handle(Event::Ended { pe: 1, how: "exited with status 0".into() });
         assert_eq!(a.loss(), 1);
@@ -343,7 +346,7 @@ mod tests {
 
     #[test]
     fn who_asks_learns_who_is_missing() {
-        let mut hub = Hub::new(4);
+        let mut hub = Hub::new(4, b"come in".to_vec());
         let mut a = Client::join(&mut hub, 1, 1, 4);
         hub.handle(Event::Ask { id: a.id });
         let (kind, text) = a.next().unwrap();

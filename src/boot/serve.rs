@@ -3,10 +3,12 @@
 //! Connections only translate between sockets and events; all decisions are in the [`Hub`].
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -32,15 +34,35 @@ pub(super) struct Ended {
     pub(super) how: String,
 }
 
+/// What a launcher that watches over the job has to do with its rendezvous.
+#[derive(Default)]
+pub(super) struct Welcome {
+    /// What the PEs are told when all have joined.
+    pub(super) invitation: Vec<u8>,
+    /// Rung when a PE has left a world.
+    pub(super) left: Arc<Notify>,
+}
+
 /// Serves jobs of `n_pes` until the sender of `ended` is dropped; the answers given by then still leave.
-pub(super) async fn serve(listener: Listener, n_pes: usize, key: Key, mut ended: UnboundedReceiver<Ended>) {
-    let mut hub = Hub::new(n_pes);
+pub(super) async fn serve(
+    listener: Listener,
+    n_pes: usize,
+    key: Key,
+    Welcome { invitation, left }: Welcome,
+    mut ended: UnboundedReceiver<Ended>,
+) {
+    let mut hub = Hub::new(n_pes, invitation);
     let (events, mut arriving) = unbounded_channel();
     let mut connections = JoinSet::new();
     let mut id = 0;
     loop {
         tokio::select! {
-            Some(event) = arriving.recv() => hub.handle(event),
+            Some(event) = arriving.recv() => {
+                if matches!(event, Event::Left { .. }) {
+                    left.notify_one();
+                }
+                hub.handle(event);
+            }
             note = ended.recv() => match note {
                 Some(Ended { pe, how }) => hub.handle(Event::Ended { pe, how }),
                 None => break,

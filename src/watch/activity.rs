@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicU64;
 use crate::sync::Call;
 use crate::sync::atom::{Atoms, claim, observe, publish};
 use crate::sync::recorder::Event;
-use crate::watch::board::{Row, TEXT_BYTES, TEXT_SLOTS};
+use crate::watch::board::{Row, SLOTS, TEXT_BYTES, TEXT_SLOTS};
 
 /// A place in a program.
 pub(crate) type Site = &'static Location<'static>;
@@ -118,7 +118,8 @@ pub(crate) fn open(row: &Row<'_>) -> Vec<Activity> {
 pub(crate) fn recent(row: &Row<'_>, most: u64) -> Vec<Activity> {
     let count = row.recorder().count(row);
     let event = |number| row.recorder().read(row, number);
-    (count.saturating_sub(most)..count).filter_map(event).map(|event| understand(row, event)).collect()
+    // The ring holds no more, whatever the count.
+    (count.saturating_sub(most.min(SLOTS))..count).filter_map(event).map(|event| understand(row, event)).collect()
 }
 
 fn understand(row: &Row<'_>, event: Event) -> Activity {

@@ -6,7 +6,7 @@
 //! - `loss`: how a PE was lost, as a number and in words;
 //! - `activity`: the events of a PE: which call, where in the program, for whom it waits;
 //! - `lookout`: what one PE makes of it: the losses it has to report, the events it writes;
-//! - `report`: all of that as text for people.
+//! - `report`: all of that as text for people, `summary` in short.
 //!
 //! Knows nothing of teams, routes, or how the processes were started.
 
@@ -15,6 +15,7 @@ pub(crate) mod board;
 pub(crate) mod lookout;
 pub(crate) mod loss;
 pub(crate) mod report;
+pub(crate) mod summary;
 
 pub(crate) use activity::{Begun, Site};
 pub(crate) use board::{Board, State};

@@ -290,6 +290,23 @@ impl World {
         self.give_up(How::Failed);
     }
 
+    /// Ends the whole job at once, wherever the other PEs are, with this exit status, 0 included. Not collective. Nothing
+    /// is completed first: puts that are under way may or may not arrive. This process ends as by
+    /// [`exit`](std::process::exit); PEs that are threads of it end with it.
+    ///
+    /// ```no_run
+    /// # fn solved(_: &shmem::World) -> bool { true }
+    /// # let world = shmem::World::init()?;
+    /// if solved(&world) {
+    ///     world.global_exit(0); // nobody needs to look further
+    /// }
+    /// # Ok::<(), shmem::Error>(())
+    /// ```
+    pub fn global_exit(&self, status: u8) -> ! {
+        self.give_up(How::EndedJob(status));
+        std::process::exit(status.into())
+    }
+
     fn give_up(&self, how: How) {
         self.core.link.declare(Loss { pe: self.me(), how });
     }

@@ -36,7 +36,7 @@ const SOON: Duration = Duration::from_secs(20);
 
 fn shmemrun(args: &[&str]) -> Command {
     let mut command = Command::new(SHMEMRUN);
-    command.args(args).stdin(Stdio::null());
+    command.args(args).env("SHMEM_FLIGHT_FILE", "off").stdin(Stdio::null());
     command
 }
 
