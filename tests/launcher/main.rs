@@ -8,9 +8,11 @@
 
 mod ends;
 mod environment;
+mod faults;
 mod input;
 mod meeting;
 mod output;
+mod reports;
 mod status;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -8,7 +8,8 @@ use std::fmt::Write;
 
 use crate::boot::show::Letterbox;
 use crate::error::Result;
-use crate::watch::{Board, Loss, State, report, summary};
+use crate::watch::board::Row;
+use crate::watch::{Board, Loss, State, activity, report, summary};
 
 use super::say;
 
@@ -69,6 +70,20 @@ impl Boards {
         self.kept.iter().any(|board| is_member(board, pe))
     }
 
+    /// Whether PEs are still on their way out of the meeting of a world that this PE, which has ended, was the first to
+    /// leave. Those that have `ended` themselves are not counted.
+    pub(super) fn lag_behind(&self, pe: usize, ended: impl Fn(usize) -> bool) -> bool {
+        let lags = |row: &Row<'_>, number: u64| {
+            activity::last_meeting(row)
+                .is_some_and(|theirs| theirs.number < number || theirs.number == number && theirs.ended.is_none())
+        };
+        self.kept.iter().filter(|board| is_member(board, pe)).any(|board| {
+            let left = board.row(pe).and_then(|row| activity::last_meeting(&row)).filter(|own| own.ended.is_some());
+            let others = || board.rows().filter(|row| is_member(board, row.pe) && !ended(row.pe));
+            left.is_some_and(|left| others().any(|row| lags(&row, left.number)))
+        })
+    }
+
     /// Tells the PEs of every world that this one was in of its loss.
     pub(super) fn declare(&self, loss: Loss) {
         for board in self.kept.iter().filter(|board| is_member(board, loss.pe)) {
@@ -122,6 +137,7 @@ fn is_member(board: &Board, pe: usize) -> bool {
 mod tests {
     use super::*;
     use crate::boot::show::post;
+    use crate::sync::Call;
     use crate::watch::How;
     use std::os::fd::OwnedFd;
 
@@ -184,6 +200,38 @@ mod tests {
         boards.forget();
         assert_eq!(boards.kept.len(), 1);
         assert_eq!(boards.losses().len(), 1);
+    }
+
+    #[test]
+    fn those_who_are_still_in_the_last_meeting_lag_behind() {
+        use crate::watch::activity::{Begun, Texts, begin, end};
+        let (_runtime, mut boards) = open(3);
+        let (board, file) = founded(&[0, 1, 2]);
+        post(&boards.invitation(), &file, 3, None).unwrap();
+        boards.collect();
+        let board = &board;
+        let meet = |pe: usize, number: u64| {
+            let row = board.row(pe).unwrap();
+            let site = std::panic::Location::caller();
+            let event = begin(&row, &Texts::new(), Begun { call: Call::Barrier, name: "", site, number, team: 0 });
+            move || end(&board.row(pe).unwrap(), event, false)
+        };
+        let lag = |boards: &Boards| boards.lag_behind(1, |pe| pe == 2);
+        (0..3).for_each(|pe| board.enter(pe));
+        assert!(!lag(&boards), "there was no meeting");
+        meet(0, 4)();
+        meet(2, 4)();
+        let leaver_leaves = meet(1, 5);
+        assert!(!lag(&boards), "it has not left itself");
+        leaver_leaves();
+        assert!(lag(&boards), "PE 0 has not begun");
+        let last_leaves = meet(0, 5);
+        assert!(lag(&boards), "PE 0 has not left");
+        last_leaves();
+        assert!(!lag(&boards), "PE 2 has ended");
+        assert!(boards.lag_behind(1, |_| false));
+        let _next = meet(0, 6);
+        assert!(!lag(&boards));
     }
 
     #[test]

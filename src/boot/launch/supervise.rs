@@ -1,9 +1,9 @@
 //! The life of a job: everything that can happen to it, one thing after the other, and what follows.
 //!
 //! When a PE ends that is in a world, the others are told through the board first, and fail by themselves, with messages
-//! of their own. Only then are those that are left ended. A PE that ends with status 0 without ending its world is
-//! given a moment: it may have left its last barrier while others are still on their way out of it, and would fail
-//! there for nothing.
+//! of their own. Only then are those that are left ended. With a PE that ends with status 0 without ending its world, the
+//! others are given a moment: it may have left its last barrier while they are still on their way out of it, and would
+//! fail there for nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,11 +36,11 @@ const NOTICE: Duration = Duration::from_millis(100);
 const GRACE: Duration = Duration::from_millis(500);
 /// Between the end of an orphan and its removal from the process table.
 const SWEEP: Duration = Duration::from_millis(100);
-/// What the others have for leaving a barrier which a PE that ended was the first to leave, and as much more for each PE
-/// that shares a core.
-const LEAVE: Duration = Duration::from_millis(16);
-const LEAVE_SHARED: Duration = Duration::from_millis(4);
-const LEAVE_MOST: Duration = Duration::from_millis(80);
+/// What the others have for leaving a barrier which a PE that ended was the first to leave.
+const LEAVE: Duration = Duration::from_millis(20);
+/// The most that they have if they are seen to be in it still, and how often that is looked at.
+const LEAVE_MOST: Duration = Duration::from_secs(1);
+const LEAVE_LOOK: Duration = Duration::from_millis(5);
 /// How long a picture of what the PEs do is one of the moment.
 const FRESH: Duration = Duration::from_secs(1);
 
@@ -71,6 +71,14 @@ enum News {
     Visitor(UnixStream),
 }
 
+/// A PE that ended with status 0 and without ending its world.
+struct Leaver {
+    pe: usize,
+    ended: Instant,
+    /// When to see whether this is a loss.
+    due: Instant,
+}
+
 /// A job and what is known of it.
 struct Supervisor<'j> {
     job: &'j Job,
@@ -93,8 +101,8 @@ struct Supervisor<'j> {
     first: Option<(usize, Status)>,
     /// What the PEs did at the time of the first failure, or of the last loss that may lead to one.
     picture: Option<(Instant, String)>,
-    /// PEs that ended with status 0 and without ending their worlds, and when that counts as a loss.
-    leavers: Vec<(Instant, usize)>,
+    /// PEs that ended with status 0 and without ending their worlds, which may come to count as losses.
+    leavers: Vec<Leaver>,
     ask_at: Option<Instant>,
     kill_at: Option<Instant>,
     sweep_at: Option<Instant>,
@@ -111,7 +119,7 @@ pub(super) async fn supervise(job: &Job) -> Result<Outcome> {
     let desk = Desk::open();
     let time_limit = job.timeout.and_then(|limit| Some((limit, Instant::now().checked_add(limit)?)));
     while supervisor.family.running() > 0 {
-        let leave_at = supervisor.leavers.iter().map(|(at, _)| *at).min();
+        let leave_at = supervisor.leavers.iter().map(|leaver| leaver.due).min();
         let (ask_at, kill_at, sweep_at) = (supervisor.ask_at, supervisor.kill_at, supervisor.sweep_at);
         let Supervisor { family, output, boards, end, .. } = &mut supervisor;
         let news = tokio::select! {
@@ -145,13 +153,6 @@ async fn at(time: Option<Instant>) {
 async fn passed(limit: Option<(Duration, Instant)>) -> Option<Duration> {
     at(limit.map(|(_, at)| at)).await;
     limit.map(|(limit, _)| limit)
-}
-
-/// How long a PE that ended with status 0 is given.
-fn leave_time(n_pes: usize) -> Duration {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let sharing = u32::try_from(n_pes.div_ceil(cores)).unwrap_or(u32::MAX);
-    LEAVE_SHARED.saturating_mul(sharing).saturating_add(LEAVE).min(LEAVE_MOST)
 }
 
 impl<'j> Supervisor<'j> {
@@ -292,7 +293,8 @@ impl<'j> Supervisor<'j> {
         self.exits[pe] = Some(status);
         if status == Status::Exited(0) {
             if self.boards.is_member(pe) {
-                self.leavers.push((Instant::now() + leave_time(self.job.n_pes), pe));
+                let ended = Instant::now();
+                self.leavers.push(Leaver { pe, ended, due: ended + LEAVE });
             }
         } else {
             if self.first.is_none() && self.picture.as_ref().is_none_or(|(taken, _)| taken.elapsed() > FRESH) {
@@ -336,14 +338,19 @@ impl<'j> Supervisor<'j> {
 
     fn declare_leavers(&mut self) {
         let now = Instant::now();
-        let (due, later) = self.leavers.drain(..).partition(|(at, _)| *at <= now);
-        self.leavers = later;
-        let due: Vec<(Instant, usize)> = due;
-        for (_, pe) in due {
-            if self.first.is_none() {
-                self.look(pe);
+        for mut leaver in std::mem::take(&mut self.leavers) {
+            let ended = |pe: usize| self.exits[pe].is_some();
+            if leaver.due > now {
+                self.leavers.push(leaver);
+            } else if now - leaver.ended < LEAVE_MOST && self.boards.lag_behind(leaver.pe, ended) {
+                leaver.due = now + LEAVE_LOOK;
+                self.leavers.push(leaver);
+            } else {
+                if self.first.is_none() {
+                    self.look(leaver.pe);
+                }
+                self.boards.declare(Loss { pe: leaver.pe, how: How::Exited(0) });
             }
-            self.boards.declare(Loss { pe, how: How::Exited(0) });
         }
     }
 
