@@ -118,12 +118,24 @@ impl Bootstrap for Rendezvous {
         if self.n_pes == 1 {
             return Ok(vec![Arc::new(mine)]);
         }
-        let all = self.exchange_descriptors(mine, host).inspect_err(|_| self.stream.close())?;
+        let all = self.exchange_descriptors(mine, host).map_err(|e| self.confirmed(e));
+        let all = all.inspect_err(|_| self.stream.close())?;
         Ok(all.into_iter().map(Arc::new).collect())
     }
 }
 
 impl Rendezvous {
+    /// Where a PE was found to be gone by other means, what the rendezvous says of it: it knows who was first.
+    fn confirmed(&mut self, found: Error) -> Error {
+        if !matches!(found.kind(), ErrorKind::PeerLost { .. }) {
+            return found;
+        }
+        match self.round(b"") {
+            Err(told) if matches!(told.kind(), ErrorKind::PeerLost { .. }) => told,
+            Ok(_) | Err(_) => found,
+        }
+    }
+
     /// Two rounds for every PE of the job: where the gates are, and that all have knocked.
     fn exchange_descriptors(&mut self, mine: OwnedFd, host: &[usize]) -> Result<Vec<OwnedFd>> {
         let leads = host[0] == self.me && host.len() > 1;

@@ -3,17 +3,15 @@
 //! Connections only translate between sockets and events; all decisions are in the [`Hub`].
 
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::hub::{Answer, Event, Hub};
+use super::hub::{Answer, Event, Hub, Report};
 use super::wire::{self, HEADER_LEN, HELLO_LEN, Hello, Key, Kind, ROUND_MAX};
 
 /// How long a client may take to say its greeting.
@@ -39,8 +37,8 @@ pub(super) struct Ended {
 pub(super) struct Welcome {
     /// What the PEs are told when all have joined.
     pub(super) invitation: Vec<u8>,
-    /// Rung when a PE has left a world.
-    pub(super) left: Arc<Notify>,
+    /// Whom to tell what PEs have learnt and when they leave.
+    pub(super) reports: Option<UnboundedSender<Report>>,
 }
 
 /// Serves jobs of `n_pes` until the sender of `ended` is dropped; the answers given by then still leave.
@@ -48,21 +46,16 @@ pub(super) async fn serve(
     listener: Listener,
     n_pes: usize,
     key: Key,
-    Welcome { invitation, left }: Welcome,
+    welcome: Welcome,
     mut ended: UnboundedReceiver<Ended>,
 ) {
-    let mut hub = Hub::new(n_pes, invitation);
+    let mut hub = Hub::new(n_pes, welcome.invitation, welcome.reports);
     let (events, mut arriving) = unbounded_channel();
     let mut connections = JoinSet::new();
     let mut id = 0;
     loop {
         tokio::select! {
-            Some(event) = arriving.recv() => {
-                if matches!(event, Event::Left { .. }) {
-                    left.notify_one();
-                }
-                hub.handle(event);
-            }
+            Some(event) = arriving.recv() => hub.handle(event),
             note = ended.recv() => match note {
                 Some(Ended { pe, how }) => hub.handle(Event::Ended { pe, how }),
                 None => break,

@@ -28,7 +28,7 @@ use crate::heap::{GRAIN, MAX_ALIGN, SymBox, SymSlice};
 use crate::sync::{Call, Words};
 use crate::team::Team;
 use crate::watch::lookout::Open;
-use crate::watch::{How, Loss, State};
+use crate::watch::{How, Loss};
 
 /// What a PE that failed is ahead of those that fail with it.
 const HEAD_START: Duration = Duration::from_millis(50);
@@ -403,9 +403,6 @@ impl Drop for World {
         let launched = self.core.config.rendezvous.is_some();
         if launched && self.lost().is_some_and(|pe| pe != self.me()) {
             let_the_first_end();
-        }
-        if let Some(row) = self.core.link.lookout().row() {
-            row.set_state(State::Left);
         }
     }
 }

@@ -48,7 +48,6 @@ pub(super) fn start(mut config: Config, mut boot: Box<dyn Bootstrap + Send + Syn
     }
     let descriptors = boot.hand_over(descriptor, &plan.host)?;
     let board = Board::attach(&descriptors[0], bytes, &plan.host)?;
-    board.enter(me);
     let mut mapped: Vec<Option<Segment>> = (0..n_pes).map(|_| None).collect();
     for (&pe, descriptor) in plan.host.iter().zip(descriptors).filter(|(pe, _)| **pe != me) {
         mapped[pe] = Some(Segment::attach(&descriptor, bytes, extra(pe))?);

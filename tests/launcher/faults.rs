@@ -92,7 +92,8 @@ pub(super) fn job(n: usize, options: &[&str], task: &str) -> Command {
     let limit: &[&str] = if options.contains(&"--timeout") { &[] } else { &["--timeout", "50"] };
     let mut command = shmemrun(&[&["-n", &n], limit, options].concat());
     command.arg(exe).args(["--exact", "faults::pe_of_a_faulty_job", "--nocapture"]).env(TASK, task);
-    command.env("SHMEM_SYMMETRIC_SIZE", "1M");
+    // Writing a backtrace takes longer than everything else.
+    command.env("SHMEM_SYMMETRIC_SIZE", "1M").env("RUST_BACKTRACE", "0");
     command
 }
 
@@ -195,13 +196,11 @@ fn get_stuck() {
     say_loss(&world.barrier_all().unwrap_err());
 }
 
-/// The victim takes more memory than the control group in which it is.
+/// The victim takes more memory than the job's control group has.
 fn starve(victim: bool) {
     let world = World::init().unwrap();
     world.barrier_all().unwrap();
     if victim {
-        let group = std::env::var("TEST_GROUP").unwrap();
-        fs::write(Path::new(&group).join("cgroup.procs"), std::process::id().to_string()).unwrap();
         println!("{}", vec![1u8; 512 << 20].len());
     }
     say_loss(&world.barrier_all().unwrap_err());
@@ -310,7 +309,8 @@ fn a_death_in_finalise_leaves_the_others_their_end() {
     for victim in [0, 1, 2] {
         let outcome = run(&mut job(3, &["--on-failure", "continue"], &format!("finalise kill {victim}")));
         assert_eq!(outcome.code, Some(137), "{}", outcome.err);
-        assert!(outcome.err.contains(&format!("shmemrun: PE {victim} was killed by signal 9 (SIGKILL)\n")));
+        let line = format!("shmemrun: PE {victim} was killed by signal 9 (SIGKILL)\n");
+        assert!(outcome.err.contains(&line), "{}", outcome.err);
     }
 }
 
@@ -374,6 +374,21 @@ fn a_wrapper_passes_on_how_its_program_died() {
 }
 
 #[test]
+fn a_wrapper_that_goes_on_hides_nothing() {
+    let exe = std::env::current_exe().unwrap();
+    let program = format!("{} --exact faults::pe_of_a_faulty_job --nocapture", exe.display());
+    for (how, status) in [("kill", 137), ("0", 0)] {
+        let script_ = format!("[ $SHMEM_PE = 1 ] || exec {program}; {program}; s=$?; sleep 6; exit $s");
+        let mut command = script(3, &["--on-failure", "continue"], &script_);
+        let outcome = run(command.env(TASK, format!("die barrier {how} 1")).env("SHMEM_SYMMETRIC_SIZE", "1M"));
+        let (losses, took) = told(&outcome);
+        assert_eq!(losses, [0, 2].map(|pe| format!("{pe}: PE 1 is lost: its process ended")), "{}", outcome.err);
+        assert!(took < 5000, "{took} ms");
+        assert_eq!(outcome.code, Some(status), "{}", outcome.err);
+    }
+}
+
+#[test]
 fn one_pe_ends_the_job_wherever_the_others_are() {
     for (i, place) in ["barrier", "wait", "sleep", "busy"].into_iter().enumerate() {
         for (j, caller) in [0, 3].into_iter().enumerate() {
@@ -396,12 +411,18 @@ fn one_pe_ends_the_job_wherever_the_others_are() {
 #[test]
 fn a_pe_that_the_kernel_kills_for_its_memory_is_said_to_be() {
     let group = Path::new("/sys/fs/cgroup/memory").join(format!("shmem-test-{}", std::process::id()));
-    let limit = || fs::write(group.join("memory.limit_in_bytes"), "67108864");
+    let limit = || fs::write(group.join("memory.limit_in_bytes"), "134217728");
     if fs::create_dir(&group).and_then(|()| limit()).is_err() {
         eprintln!("skipped: no control groups here that a test can make");
         return;
     }
-    let outcome = run(job(2, &["--on-failure", "continue"], "starve 1").env("TEST_GROUP", &group));
+    let program =
+        format!("{} --exact faults::pe_of_a_faulty_job --nocapture", std::env::current_exe().unwrap().display());
+    let enters =
+        format!("echo $$ >{}/cgroup.procs && exec {SHMEMRUN} -n 2 --on-failure continue {program}", group.display());
+    let mut command = Command::new("sh");
+    command.args(["-c", &enters]).envs([(TASK, "starve 1"), ("SHMEM_SYMMETRIC_SIZE", "1M")]).stdin(Stdio::null());
+    let outcome = run(command.env("SHMEM_FLIGHT_FILE", "off"));
     fs::remove_dir(&group).unwrap();
     let why = "the kernel killed it because memory was short";
     assert_eq!(told(&outcome).0, [format!("0: PE 1 is lost: {why}")], "{}{}", outcome.text(), outcome.err);

@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 use crate::boot::show::Letterbox;
 use crate::error::Result;
-use crate::watch::board::Row;
+use crate::watch::board::{Row, namespace};
 use crate::watch::{Board, Loss, State, activity, report, summary};
 
 use super::say;
@@ -84,6 +84,12 @@ impl Boards {
         })
     }
 
+    /// PEs that are in a world and whose processes have ended, as far as can be seen from here.
+    pub(super) fn vanished(&self) -> Vec<usize> {
+        let members = self.kept.iter().flat_map(|board| board.rows().filter(|row| is_member(board, row.pe)));
+        members.filter(has_ended).map(|row| row.pe).collect()
+    }
+
     /// Tells the PEs of every world that this one was in of its loss.
     pub(super) fn declare(&self, loss: Loss) {
         for board in self.kept.iter().filter(|board| is_member(board, loss.pe)) {
@@ -131,6 +137,18 @@ impl Boards {
 
 fn is_member(board: &Board, pe: usize) -> bool {
     board.row(pe).is_some_and(|row| row.state() == State::Running && row.fate().is_none())
+}
+
+/// Whether the process of a row has ended. No, if its number means another process here.
+fn has_ended(row: &Row<'_>) -> bool {
+    if row.namespace() != namespace() {
+        return false;
+    }
+    match std::fs::read_to_string(format!("/proc/{}/stat", row.pid())) {
+        // After the name, in brackets, that may hold anything.
+        Ok(stat) => stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X'])),
+        Err(e) => e.kind() == std::io::ErrorKind::NotFound,
+    }
 }
 
 #[cfg(test)]

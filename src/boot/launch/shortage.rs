@@ -1,8 +1,8 @@
 //! Whether the kernel killed a PE because memory was short: it counts such kills, and a SIGKILL while the count rose is
 //! taken for one.
 //!
-//! The count of the launcher's own cgroup (version 2), which takes in all that runs below, is the closest; where there
-//! is none, the host's is taken, which may have risen for a stranger.
+//! The count of the launcher's own control group is taken, which the PEs are in as well; where there is none, the host's,
+//! which may have risen for a stranger.
 
 use std::path::{Path, PathBuf};
 
@@ -17,8 +17,8 @@ pub(super) struct Shortage {
 impl Shortage {
     pub(super) fn new() -> Shortage {
         let membership = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-        let own = own_events(&membership).filter(|file| kills(file).is_some());
-        let file = own.unwrap_or_else(|| "/proc/vmstat".into());
+        let file = counts(&membership).into_iter().find(|file| kills(file).is_some());
+        let file = file.unwrap_or_else(|| "/proc/vmstat".into());
         let explained = kills(&file).unwrap_or(0);
         Shortage { file, explained }
     }
@@ -32,10 +32,15 @@ impl Shortage {
     }
 }
 
-/// Where the cgroup of this process counts, in the version that counts everything below.
-fn own_events(membership: &str) -> Option<PathBuf> {
-    let group = membership.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    Some(Path::new("/sys/fs/cgroup").join(group).join("memory.events"))
+/// Where the control groups of this process may count, those of version 2 first. A container may see only its own part
+/// of the tree, under the path of the whole.
+fn counts(membership: &str) -> Vec<PathBuf> {
+    let group = |mark: &str| membership.lines().find_map(|line| Some(line.split_once(mark)?.1.trim_start_matches('/')));
+    let events = group("0::").map(|group| Path::new("/sys/fs/cgroup").join(group).join("memory.events"));
+    let own = group(":memory:");
+    let controls = own.into_iter().flat_map(|group| [group, ""]);
+    let controls = controls.map(|group| Path::new("/sys/fs/cgroup/memory").join(group).join("memory.oom_control"));
+    events.into_iter().chain(controls).collect()
 }
 
 fn kills(file: &Path) -> Option<u64> {
@@ -55,9 +60,13 @@ mod tests {
         assert_eq!(count("low 0\nhigh 0\nmax 9\noom 3\noom_kill 2\noom_group_kill 0\n"), Some(2));
         assert_eq!(count("pgfault 5\noom_kill 17\nnuma_hit 1\n"), Some(17));
         assert_eq!(count("oom_kill many\noom_killed 3\n"), None);
-        let text = "4:memory:/a\n0::/user.slice/job 7\n";
-        assert_eq!(own_events(text), Some("/sys/fs/cgroup/user.slice/job 7/memory.events".into()));
-        assert_eq!(own_events("4:memory:/a\n"), None);
+        assert_eq!(count("oom_kill_disable 0\nunder_oom 0\noom_kill 4\n"), Some(4));
+        let text = |membership| counts(membership).iter().map(|file| file.display().to_string()).collect::<Vec<_>>();
+        assert_eq!(text("0::/user.slice/job 7\n"), ["/sys/fs/cgroup/user.slice/job 7/memory.events"]);
+        let both = text("4:memory:/a/b\n1:cpu:/\n0::/\n");
+        let controls = ["/sys/fs/cgroup/memory/a/b/memory.oom_control", "/sys/fs/cgroup/memory/memory.oom_control"];
+        assert_eq!(both, ["/sys/fs/cgroup/memory.events", controls[0], controls[1]]);
+        assert!(text("garbage\n5:memoryx:/a\n").is_empty());
     }
 
     #[test]

@@ -1,17 +1,16 @@
 //! The life of a job: everything that can happen to it, one thing after the other, and what follows.
 //!
 //! When a PE ends that is in a world, the others are told through the board first, and fail by themselves, with messages
-//! of their own. Only then are those that are left ended. With a PE that ends with status 0 without ending its world, the
+//! of their own. Only then are those that are left ended. What ends may be a wrapper of the PE, long after the PE: when
+//! a PE's connection to the rendezvous closes, the launcher also looks whether its process is still there. With a PE that ends with status 0 without ending its world, the
 //! others are given a moment: it may have left its last barrier while they are still on their way out of it, and would
 //! fail there for nothing.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::Signal;
 use tokio::net::UnixStream;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, sleep_until};
 
@@ -24,6 +23,7 @@ use super::spawn::{self, Spawner};
 use super::status::{self, Desk};
 use super::verdict::{self, End};
 use super::{Job, OnFailure, flight, listen_to_signals, open_rendezvous, own};
+use crate::boot::hub::Report;
 use crate::boot::secret;
 use crate::boot::serve::{Ended, Welcome, serve};
 use crate::boot::wire::Key;
@@ -66,14 +66,17 @@ enum News {
     Sweep,
     /// A board was shown.
     Shown,
-    /// A PE has left a world.
-    Left,
+    /// At the rendezvous.
+    Meeting(Report),
+    /// It is time to see whether the processes of PEs that have left the rendezvous are still there.
+    Look,
     Visitor(UnixStream),
 }
 
-/// A PE that ended with status 0 and without ending its world.
+/// A PE that ended without ending its world, for all that is known without having failed.
 struct Leaver {
     pe: usize,
+    how: How,
     ended: Instant,
     /// When to see whether this is a loss.
     due: Instant,
@@ -99,10 +102,14 @@ struct Supervisor<'j> {
     exits: Vec<Option<Status>>,
     /// The first of them with another status than 0.
     first: Option<(usize, Status)>,
+    first_at: Instant,
+    /// Whom each PE was told to be lost, at the rendezvous.
+    blamed: Vec<Option<usize>>,
     /// What the PEs did at the time of the first failure, or of the last loss that may lead to one.
     picture: Option<(Instant, String)>,
-    /// PEs that ended with status 0 and without ending their worlds, which may come to count as losses.
+    /// PEs that may come to count as losses.
     leavers: Vec<Leaver>,
+    look_at: Option<Instant>,
     ask_at: Option<Instant>,
     kill_at: Option<Instant>,
     sweep_at: Option<Instant>,
@@ -114,19 +121,20 @@ pub(super) async fn supervise(job: &Job) -> Result<Outcome> {
     let mut orphaned =
         signal(SignalKind::child()).map_err(|e| ErrorKind::os("listening to the signals of children", e))?;
     spawn::make_room_for_descriptors(job.n_pes);
-    let left = Arc::new(Notify::new());
-    let mut supervisor = Supervisor::start(job, left.clone()).await?;
+    let (reporting, mut reports) = unbounded_channel();
+    let mut supervisor = Supervisor::start(job, reporting).await?;
     let desk = Desk::open();
     let time_limit = job.timeout.and_then(|limit| Some((limit, Instant::now().checked_add(limit)?)));
     while supervisor.family.running() > 0 {
         let leave_at = supervisor.leavers.iter().map(|leaver| leaver.due).min();
-        let (ask_at, kill_at, sweep_at) = (supervisor.ask_at, supervisor.kill_at, supervisor.sweep_at);
+        let Supervisor { look_at, ask_at, kill_at, sweep_at, .. } = supervisor;
         let Supervisor { family, output, boards, end, .. } = &mut supervisor;
         let news = tokio::select! {
             biased;
             Some((pe, status)) = family.next_exit() => News::Exit(pe, status),
             Some(signal) = signals.recv() => News::Signal(signal),
             () = at(leave_at) => News::Leave,
+            () = at(look_at) => News::Look,
             Some(limit) = passed(time_limit), if end.is_none() => News::TimeLimit(limit),
             e = output.failed(), if end.is_none() => News::Unwritable(e),
             () = at(ask_at) => News::Ask,
@@ -134,7 +142,7 @@ pub(super) async fn supervise(job: &Job) -> Result<Outcome> {
             () = at(sweep_at) => News::Sweep,
             _ = orphaned.recv(), if sweep_at.is_none() => News::Orphan,
             () = boards.shown() => News::Shown,
-            () = left.notified() => News::Left,
+            Some(report) = reports.recv() => News::Meeting(report),
             visitor = desk.visitor() => News::Visitor(visitor),
         };
         supervisor.hear(news);
@@ -157,14 +165,14 @@ async fn passed(limit: Option<(Duration, Instant)>) -> Option<Duration> {
 
 impl<'j> Supervisor<'j> {
     /// Starts the PEs, and all that serves them.
-    async fn start(job: &'j Job, left: Arc<Notify>) -> Result<Self> {
+    async fn start(job: &'j Job, reports: UnboundedSender<Report>) -> Result<Self> {
         let key = secret()?;
         let (address, listener) = open_rendezvous()?;
         let (rendezvous, notes) = unbounded_channel();
         let secret_key =
             Key::new(&key).ok_or_else(|| ErrorKind::os("making a key", std::io::ErrorKind::InvalidInput))?;
         let boards = Boards::open(job.n_pes)?;
-        let welcome = Welcome { invitation: boards.invitation(), left };
+        let welcome = Welcome { invitation: boards.invitation(), reports: Some(reports) };
         tokio::spawn(serve(listener, job.n_pes, secret_key, welcome, notes));
 
         let shortage = Shortage::new();
@@ -192,9 +200,9 @@ impl<'j> Supervisor<'j> {
             family.signal(Signal::KILL);
         }
         let terminal = input.start();
-        let (exits, leavers) = (vec![None; job.n_pes], Vec::new());
+        let (exits, blamed, leavers) = (vec![None; job.n_pes], vec![None; job.n_pes], Vec::new());
         let (since, others_ended, first, picture) = (Instant::now(), false, None, None);
-        let (ask_at, kill_at, sweep_at) = (None, None, None);
+        let (look_at, ask_at, kill_at, sweep_at) = (None, None, None, None);
         Ok(Supervisor {
             job,
             since,
@@ -209,8 +217,11 @@ impl<'j> Supervisor<'j> {
             others_ended,
             exits,
             first,
+            first_at: since,
+            blamed,
             picture,
             leavers,
+            look_at,
             ask_at,
             kill_at,
             sweep_at,
@@ -242,7 +253,16 @@ impl<'j> Supervisor<'j> {
                 self.family.reap_orphans();
             }
             News::Shown => self.boards.collect(),
-            News::Left => self.boards.forget(),
+            News::Meeting(Report::Told { pe, lost }) => self.blamed[pe] = Some(lost),
+            News::Meeting(Report::Left { .. }) => {
+                self.boards.forget();
+                self.look_at = Some(Instant::now() + LEAVE);
+                self.grant_wish();
+            }
+            News::Look => {
+                self.look_at = None;
+                self.find_vanished();
+            }
             News::Visitor(visitor) => status::answer(visitor, self.status()),
         }
     }
@@ -294,7 +314,7 @@ impl<'j> Supervisor<'j> {
         if status == Status::Exited(0) {
             if self.boards.is_member(pe) {
                 let ended = Instant::now();
-                self.leavers.push(Leaver { pe, ended, due: ended + LEAVE });
+                self.leavers.push(Leaver { pe, how: How::Exited(0), ended, due: ended + LEAVE });
             }
         } else {
             if self.first.is_none() && self.picture.as_ref().is_none_or(|(taken, _)| taken.elapsed() > FRESH) {
@@ -312,12 +332,13 @@ impl<'j> Supervisor<'j> {
 
     /// What follows from an exit.
     fn decide(&mut self, pe: usize, status: Status) {
-        let losses = self.boards.losses();
-        if let Some(status) = verdict::wish(&losses) {
-            return self.end(End::Wished(status), Signal::TERM);
+        if self.grant_wish() {
+            return;
         }
         if status != Status::Exited(0) {
-            self.first.get_or_insert((pe, status));
+            if self.is_first(pe) {
+                (self.first, self.first_at) = (Some((pe, status)), Instant::now());
+            }
             match self.job.on_failure {
                 OnFailure::End if self.end.is_none() => {
                     self.end = Some(End::Failed);
@@ -331,9 +352,35 @@ impl<'j> Supervisor<'j> {
                 }
             }
         }
-        if losses.iter().any(|loss| matches!(loss.how, How::EndedJob(_))) {
+        if self.boards.losses().iter().any(|loss| matches!(loss.how, How::EndedJob(_))) {
             self.end(End::Failed, Signal::TERM);
         }
+    }
+
+    /// Whether a PE that has failed is the first. In start-up, PEs notice that one has gone by its connections, which the
+    /// system closes before the launcher can see how it ended; so they may have been faster.
+    fn is_first(&self, pe: usize) -> bool {
+        match self.first {
+            None => true,
+            Some((faster, _)) => self.blamed[faster] == Some(pe) && self.first_at.elapsed() < NOTICE,
+        }
+    }
+
+    /// Ends the job if a PE wishes it.
+    fn grant_wish(&mut self) -> bool {
+        let wish = verdict::wish(&self.boards.losses()).filter(|_| !self.told);
+        if let Some(status) = wish {
+            self.end(End::Wished(status), Signal::TERM);
+        }
+        wish.is_some()
+    }
+
+    /// Finds PEs whose processes have ended while a wrapper that started them goes on.
+    fn find_vanished(&mut self) {
+        let known = |pe: usize| self.exits[pe].is_some() || self.leavers.iter().any(|leaver| leaver.pe == pe);
+        let vanished: Vec<usize> = self.boards.vanished().into_iter().filter(|pe| !known(*pe)).collect();
+        let now = Instant::now();
+        self.leavers.extend(vanished.into_iter().map(|pe| Leaver { pe, how: How::Ended, ended: now, due: now }));
     }
 
     fn declare_leavers(&mut self) {
@@ -349,7 +396,7 @@ impl<'j> Supervisor<'j> {
                 if self.first.is_none() {
                     self.look(leaver.pe);
                 }
-                self.boards.declare(Loss { pe: leaver.pe, how: How::Exited(0) });
+                self.boards.declare(Loss { pe: leaver.pe, how: leaver.how });
             }
         }
     }
