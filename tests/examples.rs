@@ -18,6 +18,7 @@ fn outputs(example: &str, args: &[&str]) -> [(usize, String); 4] {
 fn shmemrun(n: usize, program: &[&str], args: &[&str]) -> Output {
     let n = n.to_string();
     let mut command = Command::new(SHMEMRUN);
+    command.env("SHMEM_FLIGHT_FILE", "off");
     command.args(["-n", &n, "--timeout", "120"]).args(program).args(args).output().unwrap()
 }
 

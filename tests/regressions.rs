@@ -18,6 +18,7 @@ fn job(n: usize, test: &str, env: &[(&str, &str)]) -> Output {
         .args(["-n", &n.to_string(), "--timeout", "60"])
         .arg(std::env::current_exe().expect("the path of this test"))
         .args(["--exact", test, "--nocapture"])
+        .env("SHMEM_FLIGHT_FILE", "off")
         .envs(env.iter().copied())
         .output()
         .expect("shmemrun")

@@ -55,7 +55,7 @@ fn perf(n: Option<usize>, args: &[&str], env: &[(&str, &str)]) -> Output {
     for setting in shmem::config::SETTINGS {
         command.env_remove(setting.name);
     }
-    command.args(args).envs(env.iter().copied()).env("SHMEM_SYMMETRIC_SIZE", "16M");
+    command.args(args).envs(env.iter().copied()).env("SHMEM_SYMMETRIC_SIZE", "16M").env("SHMEM_FLIGHT_FILE", "off");
     command.stdin(Stdio::null()).output().unwrap()
 }
 
@@ -287,6 +287,7 @@ fn pes_with_different_tables_are_told() {
     let script = "cd \"$0/$SHMEM_PE\" && exec \"$1\" allreduce -e 8";
     let mut command = Command::new(shmemrun());
     command.args(["-n", "3", "--timeout", "120", "sh", "-c", script, scratch.path(), PERF]);
+    command.env("SHMEM_FLIGHT_FILE", "off");
     let output = command.env("SHMEM_COLL_TABLE", "table").stdin(Stdio::null()).output().unwrap();
     let err = stderr(&output, 1);
     let sides = err.lines().find(|line| line.contains("PEs 0-1")).unwrap_or_else(|| panic!("{err}"));

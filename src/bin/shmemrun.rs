@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
-use shmem::boot::launch::{self, Bind, Job, Stdin, say};
+use shmem::boot::launch::{self, Bind, Job, OnFailure, Stdin, say};
 use shmem::config::{self, Config, SETTINGS};
 
 /// Status for a command line that makes no sense.
@@ -18,14 +18,16 @@ const USAGE: u8 = 2;
 ///
 /// Exit status: 0 if all PEs returned 0; else that of the PE which failed first, 128 + its signal if it was killed; 124
 /// after --timeout; 126 or 127 if PROGRAM cannot be run or found; 2 for a wrong command line. After the first failure
-/// the other PEs are ended, with all that they have started. Output is passed on in whole lines.
+/// the other PEs are ended, with all that they have started, and a summary says who failed and what the PEs were doing.
+/// SIGUSR1 prints what they do at any time. Output is passed on in whole lines.
 #[derive(Parser)]
 #[command(name = "shmemrun", version)]
 #[command(override_usage = "shmemrun -n N [OPTIONS] PROGRAM [ARGS]...\n       \
-                            shmemrun -n N [OPTIONS] --example NAME [--] [ARGS]...")]
+                            shmemrun -n N [OPTIONS] --example NAME [--] [ARGS]...\n       \
+                            shmemrun --status [JOB]")]
 struct Line {
     /// Number of PEs; more than there are cores is fine
-    #[arg(short, value_name = "N", value_parser = pes, required_unless_present = "info")]
+    #[arg(short, value_name = "N", value_parser = pes, required_unless_present_any = ["info", "status"])]
     n: Option<usize>,
     /// Where each PE may run: anywhere, or on one core, PE i on the i-th
     #[arg(long, value_name = "HOW", default_value = "none")]
@@ -36,7 +38,10 @@ struct Line {
     /// Begins each line of output with its PE: `[3] `
     #[arg(long)]
     tag: bool,
-    /// Ends the job after so many seconds, with status 124
+    /// What becomes of the other PEs when one has failed; the exit status is that PE's in any case
+    #[arg(long, value_name = "WHAT", default_value = "end")]
+    on_failure: Then,
+    /// Ends the job after so many seconds, with status 124, and says what the PEs were doing
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     timeout: Option<Duration>,
     /// Bytes of each PE's symmetric heap, as 64M or 1.5G (SHMEM_SYMMETRIC_SIZE)
@@ -54,6 +59,10 @@ struct Line {
     /// Prints the settings in force and exits
     #[arg(long)]
     info: bool,
+    /// Says what the PEs of a running job do; JOB is the process number of its shmemrun, and may be left out if no
+    /// other job of yours runs
+    #[arg(long, value_name = "JOB")]
+    status: Option<Option<u32>>,
     /// The program and its arguments
     #[arg(value_name = "PROGRAM [ARGS]", trailing_var_arg = true, allow_hyphen_values = true)]
     command: Vec<OsString>,
@@ -63,6 +72,14 @@ struct Line {
 enum How {
     None,
     Core,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Then {
+    /// They are ended, after a moment in which they can say what they have to
+    End,
+    /// They go on
+    Continue,
 }
 
 fn main() -> ExitCode {
@@ -81,6 +98,9 @@ fn main() -> ExitCode {
     };
     if line.info {
         return print_settings();
+    }
+    if let Some(job) = line.status {
+        return print_status(job);
     }
     match job(line) {
         Ok(job) => ExitCode::from(launch::run(&job)),
@@ -142,8 +162,24 @@ fn job(line: Line) -> Result<Job, Refused> {
         How::None => Bind::None,
         How::Core => Bind::Core,
     };
-    let (tag, timeout, stdin) = (line.tag, line.timeout, line.stdin);
-    Ok(Job { n_pes, program, args: command.collect(), env, bind, tag, timeout, stdin })
+    let on_failure = match line.on_failure {
+        Then::End => OnFailure::End,
+        Then::Continue => OnFailure::Continue,
+    };
+    let (tag, timeout, stdin, flight_file) = (line.tag, line.timeout, line.stdin, flight_file(&env));
+    Ok(Job { n_pes, program, args: command.collect(), env, bind, tag, timeout, stdin, on_failure, flight_file })
+}
+
+/// Where the flight recorders of the PEs go: what they themselves will find in the variable. A value that is none is
+/// left to them to complain of.
+fn flight_file(env: &[(OsString, OsString)]) -> Option<PathBuf> {
+    const NAME: &str = "SHMEM_FLIGHT_FILE";
+    let given = env.iter().rfind(|(name, _)| name == NAME).map(|(_, value)| value.clone());
+    let mut config = Config::default();
+    if let Some(text) = given.or_else(|| std::env::var_os(NAME)).as_ref().and_then(|text| text.to_str()) {
+        let _ = config.set(NAME, text);
+    }
+    config.flight_file()
 }
 
 /// `VAR=VALUE`, or `VAR` with the launcher's own value, if it has one.
@@ -188,6 +224,21 @@ fn reader(text: &str) -> Result<Stdin, String> {
         "none" => Ok(Stdin::None),
         "all" => Ok(Stdin::All),
         pe => pe.parse().map(Stdin::Pe).map_err(|_| "not none, all or a PE".into()),
+    }
+}
+
+fn print_status(job: Option<u32>) -> ExitCode {
+    match launch::status(job) {
+        Ok(text) => {
+            use std::io::Write;
+            // Whoever asked for it may have closed the pipe.
+            let _ = std::io::stdout().write_all(text.as_bytes());
+            ExitCode::SUCCESS
+        }
+        Err(why) => {
+            say(why);
+            ExitCode::FAILURE
+        }
     }
 }
 

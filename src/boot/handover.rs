@@ -33,8 +33,10 @@ const IN_FLIGHT: usize = 256;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 const TOKEN_LEN: usize = 32;
+/// Bytes of a knock: the token and a number.
+pub(super) const KNOCK_LEN: usize = TOKEN_LEN + 4;
 
-/// What the other PEs need in order to knock.
+/// What others need in order to knock.
 #[derive(Clone)]
 pub(super) struct Invitation {
     name: String,
@@ -42,17 +44,36 @@ pub(super) struct Invitation {
 }
 
 impl Invitation {
+    /// To a place that nobody knows yet.
+    pub(super) fn new() -> Result<Invitation> {
+        Ok(Invitation { name: format!("shmem-fd-{}", secret()?), token: secret()? })
+    }
+
     pub(super) fn encode(&self) -> Vec<u8> {
         format!("{}{}", self.token, self.name).into_bytes()
     }
 
-    fn decode(bytes: &[u8]) -> Option<Invitation> {
+    pub(super) fn decode(bytes: &[u8]) -> Option<Invitation> {
         let (token, name) = std::str::from_utf8(bytes).ok()?.split_at_checked(TOKEN_LEN)?;
         Some(Invitation { name: name.to_owned(), token: token.to_owned() })
     }
 
-    fn address(&self) -> std::io::Result<SocketAddr> {
+    pub(super) fn address(&self) -> std::io::Result<SocketAddr> {
         SocketAddr::from_abstract_name(&self.name)
+    }
+
+    /// What an invited one says.
+    pub(super) fn knock(&self, number: usize) -> Vec<u8> {
+        [self.token.as_bytes(), &(number as u32).to_le_bytes()].concat()
+    }
+
+    /// The number that an invited one has said; `None` for anything that a stranger says. Looks at every byte, so that
+    /// the time tells a guesser nothing.
+    pub(super) fn admits(&self, said: &[u8]) -> Option<usize> {
+        let (token, number) = said.split_at_checked(TOKEN_LEN)?;
+        let differing = token.iter().zip(self.token.as_bytes()).fold(0, |all, (a, b)| all | (a ^ b));
+        let number = u32::from_le_bytes(number.try_into().ok()?) as usize;
+        (differing == 0).then_some(number)
     }
 }
 
@@ -65,7 +86,7 @@ pub(super) struct Gate {
 impl Gate {
     /// Opens a gate with room for `n` PEs in its queue.
     pub(super) fn open(n: usize) -> Result<Gate> {
-        let invitation = Invitation { name: format!("shmem-fd-{}", secret()?), token: secret()? };
+        let invitation = Invitation::new()?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let open = || -> rustix::io::Result<OwnedFd> {
             let listener = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -121,17 +142,14 @@ impl Gate {
 
     /// The index of a visitor with the token, and its descriptor; `None` for a stranger, who is left unheard.
     fn admit(&self, visitor: &UnixStream) -> Result<Option<(usize, OwnedFd)>> {
-        let mut said = [0; TOKEN_LEN + 4];
+        let mut said = [0; KNOCK_LEN];
         let (len, mut descriptors) = match receive(visitor, &mut said, RecvFlags::DONTWAIT) {
             Ok(received) => received,
             Err(Errno::MFILE) => return Err(explain(Errno::MFILE)),
             Err(_) => return Ok(None),
         };
-        let (token, index) = said.split_at(TOKEN_LEN);
-        let differing = token.iter().zip(self.invitation.token.as_bytes()).fold(0, |all, (a, b)| all | (a ^ b));
-        let index = u32::from_le_bytes(index.try_into().unwrap_or_default()) as usize;
-        let known = len == said.len() && differing == 0;
-        Ok(if known { descriptors.pop().map(|descriptor| (index, descriptor)) } else { None })
+        let index = self.invitation.admits(&said[..len]);
+        Ok(index.and_then(|index| descriptors.pop().map(|descriptor| (index, descriptor))))
     }
 }
 
@@ -152,8 +170,7 @@ impl Visit {
             .address()
             .and_then(|address| UnixStream::connect_addr(&address))
             .map_err(|e| ErrorKind::os(format!("reaching PE {leader} to hand over a descriptor"), e))?;
-        let said = [invitation.token.as_bytes(), &(index as u32).to_le_bytes()].concat();
-        send(&gate, &said, &[mine]).map_err(explain)?;
+        send(&gate, &invitation.knock(index), &[mine]).map_err(explain)?;
         Ok(Visit { gate, leader })
     }
 
@@ -192,14 +209,15 @@ pub(super) fn check_host(me: usize, n_pes: usize, host: &[usize]) -> Result<()> 
     Err(ErrorKind::BadJob { pe: me, n_pes, why }.into())
 }
 
-fn send(socket: &UnixStream, bytes: &[u8], descriptors: &[OwnedFd]) -> rustix::io::Result<()> {
+/// Sends one message with descriptors, which stay open here.
+pub(super) fn send(socket: impl AsFd, bytes: &[u8], descriptors: &[impl AsFd]) -> rustix::io::Result<()> {
     let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
     let since = Instant::now();
     loop {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(BATCH))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         control.push(SendAncillaryMessage::ScmRights(&borrowed));
-        match rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL) {
+        match rustix::net::sendmsg(&socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL) {
             Ok(_) => return Ok(()),
             Err(Errno::INTR) => {}
             // Other sockets of this user hold too many descriptors in flight, and nothing tells when they are taken.
@@ -210,7 +228,11 @@ fn send(socket: &UnixStream, bytes: &[u8], descriptors: &[OwnedFd]) -> rustix::i
 }
 
 /// One message: its bytes' number and its descriptors. `EMFILE` if this process could not hold them all.
-fn receive(socket: &UnixStream, bytes: &mut [u8], flags: RecvFlags) -> rustix::io::Result<(usize, Vec<OwnedFd>)> {
+pub(super) fn receive(
+    socket: impl AsFd,
+    bytes: &mut [u8],
+    flags: RecvFlags,
+) -> rustix::io::Result<(usize, Vec<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(BATCH))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = flags | RecvFlags::CMSG_CLOEXEC;
@@ -223,7 +245,7 @@ fn receive(socket: &UnixStream, bytes: &mut [u8], flags: RecvFlags) -> rustix::i
     if message.flags.contains(ReturnFlags::CTRUNC) { Err(Errno::MFILE) } else { Ok((message.bytes, descriptors)) }
 }
 
-fn explain(e: Errno) -> Error {
+pub(super) fn explain(e: Errno) -> Error {
     let what = match e {
         Errno::MFILE => {
             let soft = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;

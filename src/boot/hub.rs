@@ -26,9 +26,21 @@ pub(super) enum Event {
     Ended { pe: usize, how: String },
 }
 
+/// What a launcher that watches over the job is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Report {
+    /// A PE has left a sitting, or was seen to be gone.
+    Left { pe: usize },
+    /// A PE was answered that another is lost.
+    Told { pe: usize, lost: usize },
+}
+
 /// All sittings of a job.
 pub(super) struct Hub {
     n_pes: usize,
+    /// What a complete sitting is told.
+    welcome: Vec<u8>,
+    reports: Option<UnboundedSender<Report>>,
     /// Number of the first sitting in `sittings`.
     first: usize,
     sittings: VecDeque<Sitting>,
@@ -44,6 +56,8 @@ struct Sitting {
     seats: Vec<Option<Seat>>,
     /// Who was lost first, and how.
     lost: Option<(usize, String)>,
+    /// Who was told so since the last report.
+    told: Vec<usize>,
 }
 
 struct Seat {
@@ -65,7 +79,7 @@ impl Seat {
 
 impl Sitting {
     fn new(n_pes: usize) -> Sitting {
-        Sitting { seats: (0..n_pes).map(|_| None).collect(), lost: None }
+        Sitting { seats: (0..n_pes).map(|_| None).collect(), lost: None, told: Vec::new() }
     }
 
     fn complete(&self) -> bool {
@@ -85,8 +99,10 @@ impl Sitting {
     fn tell_loss(&mut self) {
         let Some((pe, how)) = &self.lost else { return };
         let answer = Arc::new(wire::frame(Kind::Lost, &wire::lost(*pe, how)));
-        for seat in self.seats.iter_mut().flatten().filter(|seat| seat.waiting) {
+        let seats = self.seats.iter_mut().enumerate().filter_map(|(pe, seat)| Some((pe, seat.as_mut()?)));
+        for (pe, seat) in seats.filter(|(_, seat)| seat.waiting) {
             seat.answer(&answer);
+            self.told.push(pe);
         }
     }
 
@@ -112,9 +128,9 @@ impl Sitting {
 }
 
 impl Hub {
-    pub(super) fn new(n_pes: usize) -> Hub {
+    pub(super) fn new(n_pes: usize, welcome: Vec<u8>, reports: Option<UnboundedSender<Report>>) -> Hub {
         let (visits, ended) = (vec![0; n_pes], vec![None; n_pes]);
-        Hub { n_pes, first: 0, sittings: VecDeque::new(), visits, ended, members: HashMap::new() }
+        Hub { n_pes, welcome, reports, first: 0, sittings: VecDeque::new(), visits, ended, members: HashMap::new() }
     }
 
     pub(super) fn handle(&mut self, event: Event) {
@@ -124,6 +140,12 @@ impl Hub {
             Event::Ask { id } => self.ask(id),
             Event::Left { id } => self.leave(id),
             Event::Ended { pe, how } => self.end(pe, how),
+        }
+        for sitting in &mut self.sittings {
+            for pe in std::mem::take(&mut sitting.told) {
+                let lost = sitting.lost.as_ref().map_or(pe, |(lost, _)| *lost);
+                report(&self.reports, Report::Told { pe, lost });
+            }
         }
         while self.sittings.front().is_some_and(Sitting::over) {
             self.sittings.pop_front();
@@ -163,6 +185,7 @@ impl Hub {
         self.members.insert(id, (number, pe));
         let absent =
             (0..self.n_pes).find_map(|pe| Some((pe, self.ended[pe].clone()?)).filter(|_| self.visits[pe] <= number));
+        let welcome = self.welcome.clone();
         let sitting = self.sitting(number);
         sitting.seats[pe] = Some(Seat { answers: Some(answers), waiting: true, round: None });
         if let Some((pe, how)) = absent {
@@ -170,7 +193,7 @@ impl Hub {
         } else if sitting.lost.is_some() {
             sitting.tell_loss();
         } else if sitting.complete() {
-            sitting.answer_all(Kind::Welcome, b"");
+            sitting.answer_all(Kind::Welcome, &welcome);
         }
     }
 
@@ -205,6 +228,7 @@ impl Hub {
 
     fn leave(&mut self, id: u64) {
         let Some((number, pe)) = self.members.remove(&id) else { return };
+        report(&self.reports, Report::Left { pe });
         let sitting = self.sitting(number);
         if let Some(seat) = &mut sitting.seats[pe] {
             seat.answers = None;
@@ -218,6 +242,13 @@ impl Hub {
             sitting.lose(pe, how.as_str());
         }
         self.ended[pe] = Some(how);
+    }
+}
+
+fn report(reports: &Option<UnboundedSender<Report>>, report: Report) {
+    if let Some(reports) = reports {
+        // The launcher may be ending.
+        let _ = reports.send(report);
     }
 }
 
@@ -257,17 +288,21 @@ mod tests {
         }
     }
 
+    fn hub(n_pes: usize) -> Hub {
+        Hub::new(n_pes, b"come in".to_vec(), None)
+    }
+
     fn two(hub: &mut Hub, ids: [u64; 2]) -> [Client; 2] {
         let mut both = [Client::join(hub, ids[0], 0, 2), Client::join(hub, ids[1], 1, 2)];
         for client in &mut both {
-            assert_eq!(client.next(), Some((Kind::Welcome, vec![])));
+            assert_eq!(client.next(), Some((Kind::Welcome, b"come in".to_vec())));
         }
         both
     }
 
     #[test]
     fn a_round_ends_when_all_have_given() {
-        let mut hub = Hub::new(2);
+        let mut hub = hub(2);
         let [mut a, mut b] = two(&mut hub, [10, 11]);
         a.round(&mut hub);
         assert_eq!(a.next(), None);
@@ -280,7 +315,7 @@ mod tests {
 
     #[test]
     fn a_pe_that_leaves_fails_the_pending_and_the_next_round() {
-        let mut hub = Hub::new(2);
+        let mut hub = hub(2);
         let [mut a, b] = two(&mut hub, [1, 2]);
         a.round(&mut hub);
         hub.handle(Event::Left { id: b.id });
@@ -291,8 +326,30 @@ mod tests {
     }
 
     #[test]
+    fn a_launcher_is_told_who_leaves_and_who_has_learnt_of_it() {
+        let (sender, mut reports) = unbounded_channel();
+        let mut hub = Hub { reports: Some(sender), ..hub(2) };
+        let [a, b] = two(&mut hub, [1, 2]);
+        a.round(&mut hub);
+        assert!(reports.try_recv().is_err());
+        hub.handle(Event::Left { id: b.id });
+        assert_eq!(reports.try_recv(), Ok(Report::Left { pe: 1 }));
+        assert_eq!(reports.try_recv(), Ok(Report::Told { pe: 0, lost: 1 }));
+        hub.handle(Event::Left { id: a.id });
+        assert_eq!(reports.try_recv(), Ok(Report::Left { pe: 0 }));
+        assert!(reports.try_recv().is_err());
+        // Nobody waits for those who leave in order.
+        let [a, b] = two(&mut hub, [3, 4]);
+        for (client, pe) in [(b, 1), (a, 0)] {
+            hub.handle(Event::Left { id: client.id });
+            assert_eq!(reports.try_recv(), Ok(Report::Left { pe }));
+        }
+        assert!(reports.try_recv().is_err());
+    }
+
+    #[test]
     fn a_pe_may_come_again_before_the_others_have_left() {
-        let mut hub = Hub::new(2);
+        let mut hub = hub(2);
         let [a, mut b] = two(&mut hub, [1, 2]);
         hub.handle(Event::Left { id: a.id });
         let mut again = Client::join(&mut hub, 3, 0, 2);
@@ -300,8 +357,8 @@ mod tests {
         assert_eq!(b.next(), None);
         hub.handle(Event::Left { id: b.id });
         let mut b = Client::join(&mut hub, 4, 1, 2);
-        assert_eq!(again.next(), Some((Kind::Welcome, vec![])));
-        assert_eq!(b.next(), Some((Kind::Welcome, vec![])));
+        assert_eq!(again.next(), Some((Kind::Welcome, b"come in".to_vec())));
+        assert_eq!(b.next(), Some((Kind::Welcome, b"come in".to_vec())));
         assert_eq!(hub.sittings.len(), 1);
         b.round(&mut hub);
         again.round(&mut hub);
@@ -311,7 +368,7 @@ mod tests {
     #[test]
     fn impossible_numbers_fail_the_job_for_all() {
         for (pe, n_pes) in [(1, 3), (2, 2), (7, 2)] {
-            let mut hub = Hub::new(2);
+            let mut hub = hub(2);
             let mut a = Client::join(&mut hub, 1, 0, 2);
             let mut stray = Client::join(&mut hub, 2, pe, n_pes);
             assert_eq!(stray.next().unwrap().0, Kind::BadJob);
@@ -322,7 +379,7 @@ mod tests {
 
     #[test]
     fn a_number_taken_twice_fails_the_job_for_all() {
-        let mut hub = Hub::new(3);
+        let mut hub = hub(3);
         let mut a = Client::join(&mut hub, 1, 0, 3);
         let mut b = Client::join(&mut hub, 2, 1, 3);
         let mut twin = Client::join(&mut hub, 3, 1, 3);
@@ -333,7 +390,7 @@ mod tests {
 
     #[test]
     fn a_pe_that_ended_without_joining_fails_present_and_later_joins() {
-        let mut hub = Hub::new(2);
+        let mut hub = hub(2);
         let mut a = Client::join(&mut hub, 1, 0, 2);
         hub.handle(Event::Ended { pe: 1, how: "exited with status 0".into() });
         assert_eq!(a.loss(), 1);
@@ -343,7 +400,7 @@ mod tests {
 
     #[test]
     fn who_asks_learns_who_is_missing() {
-        let mut hub = Hub::new(4);
+        let mut hub = hub(4);
         let mut a = Client::join(&mut hub, 1, 1, 4);
         hub.handle(Event::Ask { id: a.id });
         let (kind, text) = a.next().unwrap();

@@ -3,7 +3,8 @@
 //!
 //! - `local`: PEs that are threads of one process;
 //! - `rendezvous`: PEs that are processes, which meet at an address: `wire` is what they say, `serve` who listens
-//!   there, `hub` what is answered, `handover` how descriptors pass between the PEs of a host;
+//!   there, `hub` what is answered, `handover` how descriptors pass between the PEs of a host, `show` how their
+//!   launcher gets one;
 //! - `launch`: the spawner behind `shmemrun`.
 
 mod handover;
@@ -12,6 +13,7 @@ pub mod launch;
 mod local;
 mod rendezvous;
 mod serve;
+mod show;
 mod wire;
 
 pub use local::{Local, group};
@@ -22,7 +24,8 @@ use std::sync::Arc;
 
 use crate::error::{ErrorKind, Result};
 
-/// The way the PEs of one job meet. All methods but the first three are collective over the job.
+/// The way the PEs of one job meet. [`allgather`](Bootstrap::allgather) and [`hand_over`](Bootstrap::hand_over) are
+/// collective over the job.
 pub trait Bootstrap {
     /// This PE's number.
     fn me(&self) -> usize;
@@ -30,8 +33,12 @@ pub trait Bootstrap {
     /// The number of PEs in the job.
     fn n_pes(&self) -> usize;
 
-    /// Whether whoever started the PEs watches over them and tells of their ends.
+    /// Whether a launcher watches over the job: one that sees how PEs end, and tells the others.
     fn led(&self) -> bool;
+
+    /// Shows the launcher the memory behind `board`, at whose end lie the rows of `rows` PEs. The lowest PE of each host
+    /// does so before the others can write there. Nothing happens where no launcher watches.
+    fn show(&mut self, board: &OwnedFd, rows: usize) -> Result<()>;
 
     /// Every PE's bytes, in PE order. Collective; blocks until all have called.
     fn allgather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>>;

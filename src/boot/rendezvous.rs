@@ -18,7 +18,8 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::Bootstrap;
 use super::handover::{Gate, Visit, check_host};
-use super::serve::{Ended, Listener, serve};
+use super::serve::{Ended, Listener, Welcome, serve};
+use super::show;
 use super::wire::{self, HEADER_LEN, Hello, Key, Kind, ROUND_MAX};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -38,6 +39,8 @@ pub struct Rendezvous {
     address: String,
     limit: Option<Duration>,
     stream: Stream,
+    /// How to reach the launcher that watches over the job; empty if none does.
+    invitation: Vec<u8>,
     /// Last, so that it closes after this PE's own connection.
     _server: Option<Server>,
 }
@@ -95,7 +98,11 @@ impl Bootstrap for Rendezvous {
     }
 
     fn led(&self) -> bool {
-        false
+        !self.invitation.is_empty()
+    }
+
+    fn show(&mut self, board: &OwnedFd, rows: usize) -> Result<()> {
+        if self.led() { show::post(&self.invitation, board, rows, self.limit) } else { Ok(()) }
     }
 
     fn allgather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
@@ -111,12 +118,24 @@ impl Bootstrap for Rendezvous {
         if self.n_pes == 1 {
             return Ok(vec![Arc::new(mine)]);
         }
-        let all = self.exchange_descriptors(mine, host).inspect_err(|_| self.stream.close())?;
+        let all = self.exchange_descriptors(mine, host).map_err(|e| self.confirmed(e));
+        let all = all.inspect_err(|_| self.stream.close())?;
         Ok(all.into_iter().map(Arc::new).collect())
     }
 }
 
 impl Rendezvous {
+    /// Where a PE was found to be gone by other means, what the rendezvous says of it: it knows who was first.
+    fn confirmed(&mut self, found: Error) -> Error {
+        if !matches!(found.kind(), ErrorKind::PeerLost { .. }) {
+            return found;
+        }
+        match self.round(b"") {
+            Err(told) if matches!(told.kind(), ErrorKind::PeerLost { .. }) => told,
+            Ok(_) | Err(_) => found,
+        }
+    }
+
     /// Two rounds for every PE of the job: where the gates are, and that all have knocked.
     fn exchange_descriptors(&mut self, mine: OwnedFd, host: &[usize]) -> Result<Vec<OwnedFd>> {
         let leads = host[0] == self.me && host.len() > 1;
@@ -186,13 +205,14 @@ fn enter(place: Place, hello: &Hello, caller: Caller<'_>, server: Option<Server>
     loop {
         let attempt = place.connect(deadline).map_err(Failure::Broken).and_then(|stream| {
             say(&stream, &hello.encode())?;
-            answer(&stream, caller, Kind::Welcome, deadline)?;
-            Ok(stream)
+            let invitation = answer(&stream, caller, Kind::Welcome, deadline)?;
+            Ok((stream, invitation))
         });
         match attempt {
-            Ok(stream) => {
+            Ok((stream, invitation)) => {
                 let Caller { me, n_pes, address, limit } = caller;
-                return Ok(Rendezvous { me, n_pes, address: address.to_owned(), limit, stream, _server: server });
+                let address = address.to_owned();
+                return Ok(Rendezvous { me, n_pes, address, limit, stream, invitation, _server: server });
             }
             // Nobody listens yet, or whoever did has just closed an earlier job.
             Err(Failure::Broken(e)) if may_pass(&e) => {
@@ -431,7 +451,7 @@ impl Server {
         };
         let (sender, ended) = unbounded_channel();
         let name = "shmem-rendezvous".to_owned();
-        let serving = move || runtime.block_on(serve(listener, n_pes, key, ended));
+        let serving = move || runtime.block_on(serve(listener, n_pes, key, Welcome::default(), ended));
         let thread = std::thread::Builder::new().name(name).spawn(serving)?;
         Ok(Server { ended: Some(sender), thread: Some(thread) })
     }

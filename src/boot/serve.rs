@@ -11,7 +11,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::hub::{Answer, Event, Hub};
+use super::hub::{Answer, Event, Hub, Report};
 use super::wire::{self, HEADER_LEN, HELLO_LEN, Hello, Key, Kind, ROUND_MAX};
 
 /// How long a client may take to say its greeting.
@@ -32,9 +32,24 @@ pub(super) struct Ended {
     pub(super) how: String,
 }
 
+/// What a launcher that watches over the job has to do with its rendezvous.
+#[derive(Default)]
+pub(super) struct Welcome {
+    /// What the PEs are told when all have joined.
+    pub(super) invitation: Vec<u8>,
+    /// Whom to tell what PEs have learnt and when they leave.
+    pub(super) reports: Option<UnboundedSender<Report>>,
+}
+
 /// Serves jobs of `n_pes` until the sender of `ended` is dropped; the answers given by then still leave.
-pub(super) async fn serve(listener: Listener, n_pes: usize, key: Key, mut ended: UnboundedReceiver<Ended>) {
-    let mut hub = Hub::new(n_pes);
+pub(super) async fn serve(
+    listener: Listener,
+    n_pes: usize,
+    key: Key,
+    welcome: Welcome,
+    mut ended: UnboundedReceiver<Ended>,
+) {
+    let mut hub = Hub::new(n_pes, welcome.invitation, welcome.reports);
     let (events, mut arriving) = unbounded_channel();
     let mut connections = JoinSet::new();
     let mut id = 0;

@@ -74,7 +74,7 @@ pub(super) enum Kind {
     Round = 1,
     /// PE to rendezvous: whom am I waiting for?
     Ask = 2,
-    /// To a PE: all PEs have joined.
+    /// To a PE: all PEs have joined. How to reach the launcher that watches over the job; nothing if none does.
     Welcome = 16,
     /// To a PE: the bytes of all PEs, see [`pack`].
     Gathered = 17,

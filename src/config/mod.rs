@@ -10,6 +10,7 @@ mod table;
 
 use std::ffi::OsString;
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -80,6 +81,8 @@ pub struct Config {
     pub host: Option<String>,
     /// Which way transfers take.
     pub route: RouteChoice,
+    /// Where the flight recorders of all PEs are written when one is lost; `off` for nowhere.
+    pub flight_file: Option<String>,
     /// Whether PE 0 prints the settings at start-up.
     pub info: bool,
     /// Whether PE 0 prints the version at start-up.
@@ -115,6 +118,7 @@ impl Default for Config {
             coll_strict: false,
             host: None,
             route: RouteChoice::Auto,
+            flight_file: None,
             info: false,
             version: false,
             debug: false,
@@ -163,6 +167,12 @@ impl Config {
     /// setting. The job's secret reads `(set)`.
     pub fn value(&self, name: &str) -> String {
         find(name).map_or_else(String::new, |setting| setting.value(self))
+    }
+
+    /// The file in which the flight recorders of all PEs are written when one is lost; `None` if nobody wants it.
+    pub fn flight_file(&self) -> Option<PathBuf> {
+        let file = self.value("SHMEM_FLIGHT_FILE");
+        (!file.eq_ignore_ascii_case("off")).then(|| file.into())
     }
 
     /// Names and effective values of the settings that must be equal on all PEs, in table order.

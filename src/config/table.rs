@@ -168,6 +168,16 @@ pub const SETTINGS: &[Setting] = &[
         show: |c| ROUTES.iter().find(|(_, route)| *route == c.route).map(|(name, _)| (*name).to_owned()),
     },
     Setting {
+        name: "SHMEM_FLIGHT_FILE",
+        form: "the path of a file, or `off`",
+        default: "shmem-flight.txt",
+        help: "where shmemrun writes the last calls of all PEs when one is lost",
+        agree: false,
+        internal: false,
+        set: |c, text| put(&mut c.flight_file, word(text)),
+        show: |c| c.flight_file.clone(),
+    },
+    Setting {
         name: "SHMEM_INFO",
         form: SWITCH,
         default: "0",

@@ -23,6 +23,7 @@ const SAMPLES: &[(&str, &str, &str)] = &[
     ("SHMEM_COLL_DETERMINISTIC", "Strict", "strict"),
     ("SHMEM_HOST_ID", "host a", "host a"),
     ("SHMEM_ROUTE", "shuffle", "shuffle"),
+    ("SHMEM_FLIGHT_FILE", "/tmp/last calls", "/tmp/last calls"),
     ("SHMEM_INFO", "", "1"),
     ("SHMEM_VERSION", "yes", "1"),
     ("SHMEM_DEBUG", "1", "1"),
@@ -101,6 +102,7 @@ fn fields_hold_what_was_set() {
         coll_strict: true,
         host: Some("host a".to_owned()),
         route: RouteChoice::Shuffle,
+        flight_file: Some("/tmp/last calls".to_owned()),
         info: true,
         version: true,
         debug: true,
@@ -110,6 +112,18 @@ fn fields_hold_what_was_set() {
         n_pes: Some(4),
     };
     assert!(from(&vars).unwrap() == expected);
+}
+
+#[test]
+fn the_flight_file_is_named_or_there_is_none() {
+    for (vars, file) in [
+        (&[][..], Some("shmem-flight.txt")),
+        (&[("SHMEM_FLIGHT_FILE", "a b")][..], Some("a b")),
+        (&[("SHMEM_FLIGHT_FILE", "Off")][..], None),
+    ] {
+        assert_eq!(from(vars).unwrap().flight_file(), file.map(Into::into));
+    }
+    assert!(bad(&[("SHMEM_FLIGHT_FILE", " ")]).contains("the path of a file, or `off`"));
 }
 
 #[test]

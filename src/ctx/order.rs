@@ -55,7 +55,9 @@ impl<S: Sharing> Ctx<'_, S> {
     #[track_caller]
     pub fn set_lock(&self, lock: SymSlice<'_, u64>) -> Result<()> {
         let _open = self.begin(Call::SetLock, lock);
-        self.lock(lock)?.set(self.link())
+        // Of a lock that another PE has broken because of a loss, the loss is the news.
+        let outcome = self.lock(lock)?.set(self.link());
+        outcome.or_else(|error| self.link().lookout().check().and(Err(error)))
     }
 
     /// Takes a lock if it is free: true if this PE now holds it. Does not block.

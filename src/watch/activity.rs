@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicU64;
 use crate::sync::Call;
 use crate::sync::atom::{Atoms, claim, observe, publish};
 use crate::sync::recorder::Event;
-use crate::watch::board::{Row, TEXT_BYTES, TEXT_SLOTS};
+use crate::watch::board::{Row, SLOTS, TEXT_BYTES, TEXT_SLOTS};
 
 /// A place in a program.
 pub(crate) type Site = &'static Location<'static>;
@@ -118,7 +118,14 @@ pub(crate) fn open(row: &Row<'_>) -> Vec<Activity> {
 pub(crate) fn recent(row: &Row<'_>, most: u64) -> Vec<Activity> {
     let count = row.recorder().count(row);
     let event = |number| row.recorder().read(row, number);
-    (count.saturating_sub(most)..count).filter_map(event).map(|event| understand(row, event)).collect()
+    // The ring holds no more, whatever the count.
+    (count.saturating_sub(most.min(SLOTS))..count).filter_map(event).map(|event| understand(row, event)).collect()
+}
+
+/// The last call in which a PE met all PEs of the world, if it is among its last calls.
+pub(crate) fn last_meeting(row: &Row<'_>) -> Option<Activity> {
+    let alone = [Call::None, Call::Wait, Call::SetLock, Call::ClearLock, Call::Send, Call::Receive, Call::Quiet];
+    recent(row, RECENT).into_iter().rfind(|activity| activity.team == 0 && !alone.contains(&activity.call))
 }
 
 fn understand(row: &Row<'_>, event: Event) -> Activity {
@@ -191,6 +198,22 @@ mod tests {
         assert_eq!(all[0].ended, Some(all[0].since));
         assert!(all[1].ended > Some(all[1].since) && all[1].on.is_none());
         assert!(super::open(&board.row(0).unwrap()).is_empty());
+    }
+
+    #[test]
+    fn the_last_meeting_of_the_world_is_found_among_other_calls() {
+        let (board, texts) = (board(), Texts::new());
+        let row = board.row(0).unwrap();
+        let call =
+            |call, number, team| end(&row, begin(&row, &texts, Begun { call, number, team, ..begun("", 0) }), false);
+        assert_eq!(last_meeting(&row), None);
+        call(Call::Barrier, 7, 0);
+        call(Call::Barrier, 9, 3);
+        call(Call::SetLock, 4096, 0);
+        call(Call::Wait, 0, 0);
+        assert_eq!(last_meeting(&row).map(|meeting| (meeting.call, meeting.number)), Some((Call::Barrier, 7)));
+        (0..RECENT).for_each(|_| call(Call::Wait, 0, 0));
+        assert_eq!(last_meeting(&row), None);
     }
 
     #[test]

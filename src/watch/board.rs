@@ -7,6 +7,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU64;
 
+use rustix::fs::SealFlags;
 use rustix::process::getpid;
 
 use crate::error::{ErrorKind, Result};
@@ -81,22 +82,31 @@ impl Board {
         Ok(Board { memory, host: host.into() })
     }
 
-    /// The board of `rows` PEs at the end of what is behind `descriptor`: for a launcher. The PEs are those that have
-    /// written their rows.
+    /// The board of `rows` PEs at the end of what is behind `descriptor`: for a launcher, who is told the number of rows
+    /// and reads which PEs they are of. Refuses what is no board, and what could shrink under the reader's eyes.
     pub(crate) fn find(descriptor: &OwnedFd, rows: usize) -> Result<Board> {
         let stat = rustix::fs::fstat(descriptor).map_err(|source| ErrorKind::os("sizing the job's board", source))?;
         let foreign = || ErrorKind::os("reading the job's board", std::io::ErrorKind::InvalidData);
+        let seals = rustix::fs::fcntl_get_seals(descriptor).map_err(|_| foreign())?;
         let size = usize::try_from(stat.st_size).map_err(|_| foreign())?;
-        let offset = size.checked_sub(Self::bytes(rows)).ok_or_else(foreign)?;
-        let board =
-            Board { memory: Segment::attach_part(descriptor, offset, Self::bytes(rows))?, host: (0..rows).collect() };
-        let told = (observe(board.memory.word(KIND)), observe(board.memory.word(ROWS)));
-        if told == (MAGIC, rows as u64) { Ok(board) } else { Err(foreign()) }
+        let bytes = rows.checked_mul(ROW).and_then(|rows| rows.checked_add(PAGE)).ok_or_else(foreign)?;
+        let offset = size.checked_sub(bytes).filter(|at| at.is_multiple_of(PAGE)).ok_or_else(foreign)?;
+        if !seals.contains(SealFlags::SHRINK) {
+            return Err(foreign());
+        }
+        let memory = Segment::attach_part(descriptor, offset, bytes)?;
+        let host: Box<[usize]> = (0..rows).map(|row| observe(memory.word(PAGE + row * ROW + PE)) as usize).collect();
+        let told = (observe(memory.word(KIND)), observe(memory.word(ROWS)));
+        let ascending = host.windows(2).all(|pair| pair[0] < pair[1]);
+        if told == (MAGIC, rows as u64) && ascending { Ok(Board { memory, host }) } else { Err(foreign()) }
     }
 
-    /// Writes the head: by the lowest PE, before anybody else has the board.
+    /// Writes the head, and whose the rows are: by the lowest PE, before anybody else has the board.
     pub(crate) fn found(&self) {
         publish(self.memory.word(ROWS), self.host.len() as u64);
+        for row in self.rows() {
+            publish(row.word(PE), row.pe as u64);
+        }
         for (i, value) in Moment::now().0.into_iter().enumerate() {
             publish(self.memory.word(CLOCK + 8 * i), value);
         }
@@ -106,7 +116,6 @@ impl Board {
     /// Takes the row of this PE; `watched` if it hands out a descriptor of its process.
     pub(crate) fn enter(&self, me: usize, watched: bool) {
         let Some(row) = self.row(me) else { return };
-        publish(row.word(PE), me as u64);
         publish(row.word(PID), u64::from(getpid().as_raw_pid().unsigned_abs()));
         publish(row.word(NAMESPACE), namespace());
         publish(row.word(WATCHED), watched.into());
@@ -281,5 +290,51 @@ impl Clock {
     /// How long after the board's beginning a moment was.
     pub(crate) fn since_start(&self, ticks: u64) -> std::time::Duration {
         self.ago(self.start.0[0]).saturating_sub(self.ago(ticks))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn founded(before: usize, host: &[usize]) -> (Board, OwnedFd) {
+        let (_, descriptor) = Segment::create(before, Board::bytes(host.len())).unwrap();
+        let board = Board::attach(&descriptor, before, host).unwrap();
+        board.found();
+        (board, descriptor)
+    }
+
+    #[test]
+    fn a_launcher_finds_the_board_and_its_pes() {
+        let (board, descriptor) = founded(3 * PAGE, &[1, 4, 6]);
+        let found = Board::find(&descriptor, 3).unwrap();
+        assert_eq!(found.host(), [1, 4, 6]);
+        board.enter(4, false);
+        assert_eq!(
+            found.rows().map(|row| row.state()).collect::<Vec<_>>(),
+            [State::Absent, State::Running, State::Absent]
+        );
+        assert!(found.declare(Loss { pe: 4, how: How::Exited(3) }));
+        assert_eq!(board.losses(), [Loss { pe: 4, how: How::Exited(3) }]);
+    }
+
+    #[test]
+    fn what_is_no_board_is_refused() {
+        let (_, descriptor) = founded(PAGE, &[0, 1]);
+        for rows in [0, 1, 3, 1000, usize::MAX / ROW, usize::MAX] {
+            assert!(Board::find(&descriptor, rows).is_err(), "{rows}");
+        }
+        let (_, unfounded) = Segment::create(PAGE, Board::bytes(2)).unwrap();
+        assert!(Board::find(&unfounded, 2).is_err());
+        let (_, misplaced) = Segment::create(PAGE + 8, Board::bytes(2)).unwrap();
+        assert!(Board::find(&misplaced, 2).is_err());
+        for host in [[1, 1], [1, 0]] {
+            assert!(Board::find(&founded(PAGE, &host).1, 2).is_err());
+        }
+        let may_shrink = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&may_shrink, Board::bytes(2) as u64).unwrap();
+        Board::attach(&may_shrink, 0, &[0, 1]).unwrap().found();
+        assert!(Board::find(&may_shrink, 2).is_err());
+        assert!(Board::find(&std::fs::File::open("/dev/null").unwrap().into(), 2).is_err());
     }
 }

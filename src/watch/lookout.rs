@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::error::{Error, ErrorKind};
 use crate::sync::atom::{observe, publish};
 use crate::watch::activity::{self, Begun, Texts};
-use crate::watch::board::{Board, Row};
+use crate::watch::board::{Board, Row, State};
 use crate::watch::loss::Loss;
 
 thread_local! {
@@ -32,6 +32,7 @@ pub(crate) struct Lookout {
 }
 
 impl Lookout {
+    /// The PE has taken its row, and leaves it when this is dropped.
     pub(crate) fn new(board: Arc<Board>, me: usize) -> Self {
         let acknowledged = Mutex::new(Vec::new());
         Lookout { board, me, texts: Texts::new(), settled: AtomicU64::new(0), acknowledged, era: AtomicU64::new(0) }
@@ -124,6 +125,14 @@ impl Lookout {
         if let (Some((number, _)), Some(row)) = (CURRENT.get(), self.row()) {
             CURRENT.set(Some((number, true)));
             activity::wait(&row, number, on);
+        }
+    }
+}
+
+impl Drop for Lookout {
+    fn drop(&mut self) {
+        if let Some(row) = self.row() {
+            row.set_state(State::Left);
         }
     }
 }

@@ -7,7 +7,7 @@
 //! - `activity`: the events of a PE: which call, where in the program, for whom it waits;
 //! - `lookout`: what one PE makes of it: the losses it has to report, the events it writes;
 //! - `vigil`: the thread that watches over the other processes, where no launcher does;
-//! - `report`: all of that as text for people.
+//! - `report`: all of that as text for people, `summary` in short.
 //!
 //! Knows nothing of teams, routes, or how the processes were started.
 
@@ -16,6 +16,7 @@ pub(crate) mod board;
 pub(crate) mod lookout;
 pub(crate) mod loss;
 pub(crate) mod report;
+pub(crate) mod summary;
 pub(crate) mod vigil;
 
 pub(crate) use activity::{Begun, Site};

@@ -53,7 +53,7 @@ fn doing(row: &Row<'_>, clock: &Clock) -> String {
 }
 
 /// `barrier #41 at src/main.rs:17`, with the slot of a team that is not the world.
-fn name(call: &Activity) -> String {
+pub(super) fn name(call: &Activity) -> String {
     let mut text = call.name.clone();
     if call.number > 0 {
         let _ = write!(text, " #{}", call.number);

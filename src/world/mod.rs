@@ -30,7 +30,7 @@ use crate::heap::{GRAIN, HeapCall, MAX_ALIGN, SymBox, SymSlice};
 use crate::sync::{Call, Words};
 use crate::team::Team;
 use crate::watch::lookout::Open;
-use crate::watch::{How, Loss, State, Vigil};
+use crate::watch::{How, Loss, Vigil};
 
 /// What a PE that failed is ahead of those that fail with it.
 const HEAD_START: Duration = Duration::from_millis(50);
@@ -299,6 +299,23 @@ impl World {
         self.give_up(How::Failed);
     }
 
+    /// Ends the whole job at once, wherever the other PEs are, with this exit status, 0 included. Not collective. Nothing
+    /// is completed first: puts that are under way may or may not arrive. This process ends as by
+    /// [`exit`](std::process::exit); PEs that are threads of it end with it.
+    ///
+    /// ```no_run
+    /// # fn solved(_: &shmem::World) -> bool { true }
+    /// # let world = shmem::World::init()?;
+    /// if solved(&world) {
+    ///     world.global_exit(0); // nobody needs to look further
+    /// }
+    /// # Ok::<(), shmem::Error>(())
+    /// ```
+    pub fn global_exit(&self, status: u8) -> ! {
+        self.give_up(How::EndedJob(status));
+        std::process::exit(status.into())
+    }
+
     fn give_up(&self, how: How) {
         self.core.link.declare(Loss { pe: self.me(), how });
     }
@@ -406,9 +423,6 @@ impl Drop for World {
         let launched = self.core.config.rendezvous.is_some();
         if launched && self.lost().is_some_and(|pe| pe != self.me()) {
             let_the_first_end();
-        }
-        if let Some(row) = self.core.link.lookout().row() {
-            row.set_state(State::Left);
         }
     }
 }

@@ -45,6 +45,7 @@ pub(super) fn start(mut config: Config, mut boot: Box<dyn Bootstrap + Send + Syn
     let (segment, descriptor) = Segment::create(bytes, extra(me))?;
     if me == leader {
         Board::attach(&descriptor, bytes, &plan.host)?.found();
+        boot.show(&descriptor, plan.host.len())?;
     }
     let descriptors = boot.hand_over(descriptor, &plan.host)?;
     let board = Arc::new(Board::attach(&descriptors[0], bytes, &plan.host)?);

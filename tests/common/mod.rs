@@ -163,7 +163,7 @@ pub fn spawn(test: &str, n: usize, adapt: impl Fn(usize, &mut Command) -> &mut C
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args([test, "--exact", "--nocapture", "--include-ignored"]).env(CHILD, test);
         command.env("SHMEM_RENDEZVOUS", &address).env("SHMEM_JOB_KEY", "tests");
-        command.env("SHMEM_PE", pe.to_string()).env("SHMEM_N_PES", n.to_string());
+        command.env("SHMEM_PE", pe.to_string()).env("SHMEM_N_PES", n.to_string()).env("SHMEM_FLIGHT_FILE", "off");
         start(adapt(pe, &mut command))
     };
     gather((0..n).map(start).collect())

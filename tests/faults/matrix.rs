@@ -109,11 +109,7 @@ fn step(world: &World, call: &str, words: shmem::SymSlice<'_, u64>, doomed: bool
             (0..20).try_for_each(|_| coll.all_reduce(words.slice(..1)?, words.slice(..1)?, Sum))
         }
         "lock" => {
-            // Whoever stands behind another survivor may be told by that one that the lock is broken.
-            match ctx.set_lock(words.at(2)?) {
-                Err(error) if matches!(error.kind(), ErrorKind::Lock { .. }) => return world.barrier_all(),
-                outcome => outcome?,
-            }
+            ctx.set_lock(words.at(2)?)?;
             // Held by one that waits for what does not come.
             ctx.wait(words, |value| value == 77).map(drop)
         }

@@ -7,7 +7,8 @@ fn the_time_limit_ends_all_descendants() {
     for waits in [WAITS, SCATTERS] {
         let (status, err) = Running::start(script(4, &["--timeout", "0.7"], waits), 8).ended();
         assert_eq!(status.code(), Some(124));
-        assert_eq!(err, "shmemrun: the job was ended after 700ms (--timeout)\n");
+        assert!(err.ends_with("\nshmemrun: the job was ended after 700ms (--timeout)\n"), "{err}");
+        assert!(err.contains(": sh, 4 PEs, running for ") && err.contains("  no world has begun"), "{err}");
     }
 }
 

@@ -8,9 +8,11 @@
 
 mod ends;
 mod environment;
+mod faults;
 mod input;
 mod meeting;
 mod output;
+mod reports;
 mod status;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,7 +38,7 @@ const SOON: Duration = Duration::from_secs(20);
 
 fn shmemrun(args: &[&str]) -> Command {
     let mut command = Command::new(SHMEMRUN);
-    command.args(args).stdin(Stdio::null());
+    command.args(args).env("SHMEM_FLIGHT_FILE", "off").stdin(Stdio::null());
     command
 }
 

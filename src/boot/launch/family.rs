@@ -19,6 +19,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use super::guard::Guard;
 use super::say;
 use crate::error::{ErrorKind, Result};
+use crate::watch::loss;
 
 /// How long a killed process may take to go: only one inside a failing device or network file system takes long.
 const DEATH: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
@@ -51,20 +52,10 @@ impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Status::Exited(status) => write!(f, "exited with status {status}"),
-            Status::Killed(signal) => match SIGNALS.get(signal as usize - 1) {
-                Some(name) => write!(f, "was killed by signal {signal} (SIG{name})"),
-                None => write!(f, "was killed by signal {signal}"),
-            },
+            Status::Killed(signal) => write!(f, "was killed by {}", loss::Signal(signal)),
         }
     }
 }
-
-/// The names of the signals from 1 on.
-const SIGNALS: [&str; 31] = [
-    "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM", "TERM",
-    "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO",
-    "PWR", "SYS",
-];
 
 /// The launcher's children. Dropped without [`end`](Family::end), it leaves the rest to the guard.
 pub(super) struct Family {
@@ -110,6 +101,11 @@ impl Family {
             let _ = exited.send((pe, status.map_or(Status::Exited(0), |status| Status::of(&status))));
         });
         Ok(())
+    }
+
+    /// The process number of each PE that was started.
+    pub(super) fn pes(&self) -> &[Pid] {
+        &self.pes
     }
 
     /// PEs that have not ended.

@@ -112,6 +112,14 @@ impl Output {
         Ok(())
     }
 
+    /// Puts a text of the launcher's own between the lines of the PEs, on standard error; does not wait for its reader.
+    pub(super) fn say(&self, text: String) {
+        let Some(sink) = self.sink.clone() else { return };
+        tokio::spawn(async move {
+            let _ = sink.send(Piece { pe: usize::MAX, stream: Stream::Err, bytes: text.into_bytes() }).await;
+        });
+    }
+
     /// Why standard output can no longer be written; pending as long as it can.
     pub(super) async fn failed(&mut self) -> std::io::Error {
         match (&mut self.failed).await {
