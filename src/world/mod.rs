@@ -407,7 +407,7 @@ impl Drop for World {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.give_up(How::Panicked);
-        } else if self.core.world.is_out_of_step() {
+        } else if self.lost().is_none() && self.going_on().is_out_of_step() {
             // The end is a collective call, too, and would meet another call of the others, for ever.
             self.give_up(How::TimedOut);
         }
