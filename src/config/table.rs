@@ -171,7 +171,7 @@ pub const SETTINGS: &[Setting] = &[
         name: "SHMEM_FLIGHT_FILE",
         form: "the path of a file, or `off`",
         default: "shmem-flight.txt",
-        help: "where shmemrun writes the last calls of all PEs when one is lost",
+        help: "where the last calls of all PEs are written when one is lost: by shmemrun, or, if this is set, without it",
         agree: false,
         internal: false,
         set: |c, text| put(&mut c.flight_file, word(text)),

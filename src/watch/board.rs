@@ -29,6 +29,7 @@ const ROWS: usize = 8;
 const CLOCK: usize = 16;
 const NEWS: usize = 128;
 const STALL: usize = 256;
+const FLIGHT: usize = 264;
 
 // A row: words about its PE, then the recorder, then the texts.
 const PE: usize = 0;
@@ -166,6 +167,11 @@ impl Board {
     /// Takes the right to print the table of a stall; one PE of the host has it at a time.
     pub(crate) fn claim_stall(&self, me: usize) -> bool {
         claim(self.memory.word(STALL), 0, me as u64 + 1) == 0
+    }
+
+    /// Takes the right to write the flight recorders' file, once for the board.
+    pub(crate) fn claim_flight(&self, me: usize) -> bool {
+        claim(self.memory.word(FLIGHT), 0, me as u64 + 1) == 0
     }
 
     /// Gives it back, if this PE has it.

@@ -5,6 +5,7 @@
 //! losses costs one comparison while there are none to report.
 
 use std::cell::Cell;
+use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,6 +14,7 @@ use crate::sync::atom::{observe, publish};
 use crate::watch::activity::{self, Begun, Texts};
 use crate::watch::board::{Board, Row, State};
 use crate::watch::loss::Loss;
+use crate::watch::{flight, report};
 
 thread_local! {
     /// The call that this thread is in: its number, and whether it has lasted long.
@@ -29,13 +31,23 @@ pub(crate) struct Lookout {
     acknowledged: Mutex<Vec<Loss>>,
     /// How many losses are acknowledged.
     era: AtomicU64,
+    /// Where this PE writes all recorders when it is the first to learn of a loss.
+    flight_file: Option<PathBuf>,
 }
 
 impl Lookout {
     /// The PE has taken its row, and leaves it when this is dropped.
-    pub(crate) fn new(board: Arc<Board>, me: usize) -> Self {
+    pub(crate) fn new(board: Arc<Board>, me: usize, flight_file: Option<PathBuf>) -> Self {
         let acknowledged = Mutex::new(Vec::new());
-        Lookout { board, me, texts: Texts::new(), settled: AtomicU64::new(0), acknowledged, era: AtomicU64::new(0) }
+        Lookout {
+            board,
+            me,
+            texts: Texts::new(),
+            settled: AtomicU64::new(0),
+            acknowledged,
+            era: AtomicU64::new(0),
+            flight_file,
+        }
     }
 
     pub(crate) fn board(&self) -> &Board {
@@ -55,7 +67,16 @@ impl Lookout {
 
     #[cold]
     fn report(&self) -> Result<(), Error> {
-        self.loss().map_or(Ok(()), |loss| Err(peer_lost(loss)))
+        let Some(loss) = self.loss() else { return Ok(()) };
+        if let Some(file) = self.flight_file.as_ref().filter(|_| self.board.claim_flight(self.me)) {
+            let text = format!("PE {} is lost: {}\n{}", loss.pe, loss.how, report::recorders(&self.board));
+            let (me, name) = (self.me, file.display());
+            match flight::write(file, &text) {
+                Ok(()) => eprintln!("shmem: PE {me} has written the last calls of all PEs to {name}"),
+                Err(error) => eprintln!("shmem: the last calls of all PEs cannot be written to {name}: {error}"),
+            }
+        }
+        Err(peer_lost(loss))
     }
 
     /// The first loss that is not acknowledged.

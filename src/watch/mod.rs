@@ -6,6 +6,7 @@
 //! - `loss`: how a PE was lost, as a number and in words;
 //! - `activity`: the events of a PE: which call, where in the program, for whom it waits;
 //! - `lookout`: what one PE makes of it: the losses it has to report, the events it writes;
+//! - `flight`: the file with the recorders, written after a loss;
 //! - `vigil`: the thread that watches over the other processes, where no launcher does;
 //! - `report`: all of that as text for people, `summary` in short.
 //!
@@ -13,6 +14,7 @@
 
 pub(crate) mod activity;
 pub(crate) mod board;
+pub(crate) mod flight;
 pub(crate) mod lookout;
 pub(crate) mod loss;
 pub(crate) mod report;

@@ -61,8 +61,11 @@ pub(super) fn start(mut config: Config, mut boot: Box<dyn Bootstrap + Send + Syn
     }
 
     let heap = Heap::new(segment, Arena::new(plan.layout.user.clone()));
+    // A launcher writes it by itself; without one, it is written where it was asked for.
+    let flight_file = if boot.led() { None } else { config.flight_file.as_ref().and_then(|_| config.flight_file()) };
     let patience = Patience { spin: plan.spin, timeout: config.timeout, stall_warn: config.stall_warn };
-    let link = Link::new(me, heap, mapped, config.route, patience, stream_from, Lookout::new(board.clone(), me))?;
+    let link =
+        Link::new(me, heap, mapped, config.route, patience, stream_from, Lookout::new(board.clone(), me, flight_file))?;
     let slots = Slots::new(plan.layout.slots);
     let permanent = |members: &[usize], index, slot| {
         slots.take(slot);

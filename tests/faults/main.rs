@@ -7,6 +7,7 @@
 #[path = "../common/mod.rs"]
 #[macro_use]
 mod common;
+mod exits;
 mod locks;
 mod matrix;
 mod stalls;

@@ -105,3 +105,35 @@ fn a_time_limit_names_the_culprit() {
         assert!(named || text.contains("it gave up after a collective call had timed out"), "PE {pe}: {text}");
     }
 }
+
+/// Without a launcher, the first PE that learns of a loss writes what all have done, the lost one too, if asked to.
+#[test]
+fn the_last_calls_of_all_are_written_after_a_loss() {
+    let file = std::env::temp_dir().join(format!("shmem-faults-{}", std::process::id()));
+    let named = file.to_str().unwrap().to_owned();
+    let outcomes = common::job(
+        3,
+        |builder| builder.set("SHMEM_FLIGHT_FILE", &named).unwrap(),
+        |world| {
+            let block = world.alloc::<u64>(10)?;
+            world.free(block)?;
+            if world.me() == 1 {
+                world.sync_all()?;
+                world.abandon();
+                return Ok(());
+            }
+            until_lost(|| world.sync_all());
+            Ok(())
+        },
+    );
+    outcomes.into_iter().for_each(|pe| pe.unwrap());
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    assert!(text.starts_with("PE 1 is lost: its function returned an error\n"), "{text}");
+    for pe in 0..3 {
+        let of_pe = &text[text.find(&format!("PE {pe}: ")).unwrap()..];
+        for call in ["alloc #", "free #", "sync #"] {
+            assert!(of_pe.contains(call) && of_pe.contains("at tests/faults/stalls.rs:"), "{call} of PE {pe}: {text}");
+        }
+    }
+}

@@ -8,7 +8,6 @@
 //! - `verdict`: who failed first, and the exit status;
 //! - `shortage`: whether the kernel killed a PE because memory was short;
 //! - `status`: asking a running job what its PEs do;
-//! - `flight`: the file with the PEs' flight recorders;
 //! - `guard`: the process that ends the job when the launcher is killed;
 //! - `output`, `input`: the streams of the PEs;
 //! - `example`: builds an example by name.
@@ -19,7 +18,6 @@
 mod boards;
 mod example;
 mod family;
-mod flight;
 mod guard;
 mod input;
 mod output;

@@ -22,12 +22,13 @@ use super::shortage::Shortage;
 use super::spawn::{self, Spawner};
 use super::status::{self, Desk};
 use super::verdict::{self, End};
-use super::{Job, OnFailure, flight, listen_to_signals, open_rendezvous, own};
+use super::{Job, OnFailure, listen_to_signals, open_rendezvous, own};
 use crate::boot::hub::Report;
 use crate::boot::secret;
 use crate::boot::serve::{Ended, Welcome, serve};
 use crate::boot::wire::Key;
 use crate::error::{ErrorKind, Result, ranges};
+use crate::watch::flight;
 use crate::watch::{How, Loss};
 
 /// Between a failure and the request to end: PEs learn of the failure themselves and say so.

@@ -1,4 +1,5 @@
-//! The file with the flight recorders of all PEs, written when a PE was lost.
+//! The file with the flight recorders of all PEs, written when a PE was lost: by the launcher, or, where there is none, by
+//! the first PE that learns of it.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -6,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// Writes the file anew. Whoever reads meanwhile has the old one or the new one whole, and what is no file (`/dev/null`,
 /// say) is not replaced by one.
-pub(super) fn write(file: &Path, text: &str) -> std::io::Result<()> {
+pub(crate) fn write(file: &Path, text: &str) -> std::io::Result<()> {
     // Through a link, its target is replaced.
     let file = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
     if fs::metadata(&file).is_ok_and(|there| !there.is_file()) {
@@ -21,7 +22,7 @@ pub(super) fn write(file: &Path, text: &str) -> std::io::Result<()> {
     written
 }
 
-/// A name of this launcher's own in the same directory.
+/// A name of this process's own in the same directory.
 fn beside(file: &Path) -> PathBuf {
     let mut name = file.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}", std::process::id()));
@@ -30,7 +31,7 @@ fn beside(file: &Path) -> PathBuf {
 
 fn fill(file: &Path, text: &str) -> std::io::Result<()> {
     match fs::remove_file(file) {
-        // What an earlier launcher with this process number left when it was killed.
+        // What an earlier process with this process number left when it was killed.
         Ok(()) => {}
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
         Err(e) => return Err(e),
