@@ -375,12 +375,16 @@ impl<'j> Supervisor<'j> {
         wish.is_some()
     }
 
-    /// Finds PEs whose processes have ended while a wrapper that started them goes on.
+    /// Finds PEs whose processes have ended while a wrapper that started them goes on. Of the launcher's own children it
+    /// will learn more.
     fn find_vanished(&mut self) {
-        let known = |pe: usize| self.exits[pe].is_some() || self.leavers.iter().any(|leaver| leaver.pe == pe);
-        let vanished: Vec<usize> = self.boards.vanished().into_iter().filter(|pe| !known(*pe)).collect();
         let now = Instant::now();
-        self.leavers.extend(vanished.into_iter().map(|pe| Leaver { pe, how: How::Ended, ended: now, due: now }));
+        for (pe, process) in self.boards.vanished() {
+            let child = self.family.pes().get(pe).is_some_and(|child| child.as_raw_pid() as u64 == process);
+            if !child && self.exits[pe].is_none() && self.leavers.iter().all(|leaver| leaver.pe != pe) {
+                self.leavers.push(Leaver { pe, how: How::Ended, ended: now, due: now });
+            }
+        }
     }
 
     fn declare_leavers(&mut self) {
