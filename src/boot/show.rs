@@ -120,7 +120,8 @@ mod tests {
                 assert_eq!((told, word(descriptor)), (rows, 10 * rows as u64));
             }
             let sender = std::thread::spawn(move || post(&invitation, &file_of(7), 9, None));
-            while letterbox.filled().await == () {
+            loop {
+                letterbox.filled().await;
                 if let Some(post) = letterbox.empty().into_iter().next() {
                     assert_eq!(post.unwrap().0, 9);
                     break;

@@ -70,6 +70,16 @@ fn pe_of_a_faulty_job() {
         "stuck" => get_stuck(),
         "starve" => starve(victim(1)),
         "end" => end_job(words[1], words[2].parse().unwrap(), victim(3)),
+        "threads" => {
+            let wait = |world: &World| {
+                world.barrier_all()?;
+                if victim(1) && world.me() == 1 {
+                    world.global_exit(42);
+                }
+                world.barrier_all()
+            };
+            shmem::local(3, wait).unwrap();
+        }
         "worlds" => {
             for _ in 0..10 {
                 let world = World::init().unwrap();
@@ -432,6 +442,16 @@ fn a_pe_that_the_kernel_kills_for_its_memory_is_said_to_be() {
         "{}",
         outcome.err
     );
+}
+
+#[test]
+fn a_pe_that_is_a_thread_ends_all_of_them() {
+    let mut alone = Command::new(std::env::current_exe().unwrap());
+    alone.args(["--exact", "faults::pe_of_a_faulty_job"]).env(TASK, "threads 0").env("SHMEM_PE", "0");
+    assert_eq!(run(alone.stdin(Stdio::null())).code, Some(42));
+    // The world that ends is none of the launcher's, but its PE fails.
+    let outcome = run(&mut job(2, &["--on-failure", "continue"], "threads 1"));
+    assert_eq!(outcome.code, Some(42), "{}", outcome.err);
 }
 
 #[test]

@@ -114,6 +114,22 @@ fn of_the_user_signals_the_pes_get_the_second_only() {
 }
 
 #[test]
+fn a_question_while_the_rest_of_the_output_waits_for_its_reader_ends_nothing() {
+    let mut launcher = script(1, &[], "seq 100000").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // The pipe holds less than that; all PEs and the guard are gone, and the launcher waits.
+    let since = Instant::now();
+    while children(launcher.id()).is_empty() {
+        assert!(since.elapsed() < SOON);
+    }
+    thread::sleep(Duration::from_millis(200));
+    kill_process(Pid::from_child(&launcher), Signal::USR1).unwrap();
+    thread::sleep(Duration::from_millis(50));
+    let out = collect(launcher.stdout.take().unwrap());
+    assert_eq!(wait(&mut launcher, SOON).code(), Some(0));
+    assert_eq!(out.recv_timeout(SOON).unwrap().iter().filter(|byte| **byte == b'\n').count(), 100_000);
+}
+
+#[test]
 fn the_time_limit_shows_what_the_pes_were_doing() {
     let dir = scratch("limit");
     let mut command = job(4, &["--timeout", "3"], "stuck");

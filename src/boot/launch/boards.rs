@@ -84,10 +84,10 @@ impl Boards {
         })
     }
 
-    /// PEs that are in a world and whose processes have ended, as far as can be seen from here.
-    pub(super) fn vanished(&self) -> Vec<usize> {
+    /// PEs that are in a world and whose processes have ended, as far as can be seen from here, with their numbers.
+    pub(super) fn vanished(&self) -> Vec<(usize, u64)> {
         let members = self.kept.iter().flat_map(|board| board.rows().filter(|row| is_member(board, row.pe)));
-        members.filter(has_ended).map(|row| row.pe).collect()
+        members.filter(has_ended).map(|row| (row.pe, row.pid())).collect()
     }
 
     /// Tells the PEs of every world that this one was in of its loss.

@@ -6,6 +6,8 @@
 //! others are given a moment: it may have left its last barrier while they are still on their way out of it, and would
 //! fail there for nothing.
 
+mod account;
+
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -27,8 +29,7 @@ use crate::boot::hub::Report;
 use crate::boot::secret;
 use crate::boot::serve::{Ended, Welcome, serve};
 use crate::boot::wire::Key;
-use crate::error::{ErrorKind, Result, ranges};
-use crate::watch::flight;
+use crate::error::{ErrorKind, Result};
 use crate::watch::{How, Loss};
 
 /// Between a failure and the request to end: PEs learn of the failure themselves and say so.
@@ -162,6 +163,17 @@ async fn at(time: Option<Instant>) {
 async fn passed(limit: Option<(Duration, Instant)>) -> Option<Duration> {
     at(limit.map(|(_, at)| at)).await;
     limit.map(|(limit, _)| limit)
+}
+
+/// The next signal that is a request to end.
+async fn request_to_end(signals: &mut UnboundedReceiver<Signal>) -> Signal {
+    loop {
+        match signals.recv().await {
+            Some(Signal::TSTP | Signal::CONT | Signal::USR1 | Signal::USR2) => {}
+            Some(signal) => return signal,
+            None => std::future::pending().await,
+        }
+    }
 }
 
 impl<'j> Supervisor<'j> {
@@ -376,12 +388,16 @@ impl<'j> Supervisor<'j> {
         wish.is_some()
     }
 
-    /// Finds PEs whose processes have ended while a wrapper that started them goes on.
+    /// Finds PEs whose processes have ended while a wrapper that started them goes on. Of the launcher's own children it
+    /// will learn more.
     fn find_vanished(&mut self) {
-        let known = |pe: usize| self.exits[pe].is_some() || self.leavers.iter().any(|leaver| leaver.pe == pe);
-        let vanished: Vec<usize> = self.boards.vanished().into_iter().filter(|pe| !known(*pe)).collect();
         let now = Instant::now();
-        self.leavers.extend(vanished.into_iter().map(|pe| Leaver { pe, how: How::Ended, ended: now, due: now }));
+        for (pe, process) in self.boards.vanished() {
+            let child = self.family.pes().get(pe).is_some_and(|child| child.as_raw_pid() as u64 == process);
+            if !child && self.exits[pe].is_none() && self.leavers.iter().all(|leaver| leaver.pe != pe) {
+                self.leavers.push(Leaver { pe, how: How::Ended, ended: now, due: now });
+            }
+        }
     }
 
     fn declare_leavers(&mut self) {
@@ -412,60 +428,13 @@ impl<'j> Supervisor<'j> {
         self.output.say(own(text.trim_end()));
     }
 
-    /// What the job is and what its PEs do, for people.
-    fn status(&mut self) -> String {
-        self.boards.collect();
-        let (id, program, n) = (std::process::id(), self.job.program.to_string_lossy(), self.job.n_pes);
-        let plural = if n == 1 { "PE" } else { "PEs" };
-        let mut text =
-            format!("job {id}: {program}, {n} {plural}, running for {:.1} s\n", self.since.elapsed().as_secs_f64());
-        text += &match self.boards.table() {
-            Some(table) => table,
-            None if self.boards.any() => "  all PEs have ended their world\n".into(),
-            None => "  no world has begun: the PEs have not all called init\n".into(),
-        };
-        let (running, ended): (Vec<usize>, Vec<usize>) =
-            (0..self.family.pes().len()).partition(|&pe| self.exits[pe].is_none());
-        let processes: Vec<String> =
-            running.iter().map(|&pe| format!("{pe}: {}", self.family.pes()[pe].as_raw_pid())).collect();
-        text += &format!("  processes by PE: {}\n", processes.join(", "));
-        if !ended.is_empty() {
-            text += &format!("  ended: {}\n", ranges(&ended));
-        }
-        text
-    }
-
-    /// Who failed first, and what the PEs did then. `None` if nobody has failed.
-    fn failure_text(&self) -> Option<String> {
-        let (line, _) = verdict::cause(self.first?, &self.boards.losses(), &self.exits);
-        let others = if self.others_ended { "; the other PEs were ended" } else { "" };
-        let picture = self.picture.as_ref().map_or("", |(_, text)| text.trim_end());
-        let separator = if picture.is_empty() { "" } else { "\n" };
-        Some(format!("{line}{others}{separator}{picture}"))
-    }
-
-    /// Writes the recorders of all PEs to a file if one was lost; returns a line about it.
-    fn write_flight_file(&self, report: &str) -> Option<String> {
-        let file = self.job.flight_file.as_ref()?;
-        if self.boards.losses().is_empty() {
-            return None;
-        }
-        let (id, program) = (std::process::id(), self.job.program.to_string_lossy());
-        let text = format!("job {id}: {program}\n{report}\n\n{}", self.boards.recorders()?);
-        let name = file.display();
-        Some(match flight::write(file, &text) {
-            Ok(()) => format!("the last calls of all PEs are in {name}"),
-            Err(e) => format!("the last calls of all PEs cannot be written to {name} (SHMEM_FLIGHT_FILE): {e}"),
-        })
-    }
-
     /// All PEs have exited.
     async fn finish(mut self, signals: &mut UnboundedReceiver<Signal>) -> Outcome {
         self.family.end().await;
         tokio::select! {
             () = self.output.finish() => {}
             // Whoever reads the output has stopped reading, and somebody wants the launcher to go.
-            Some(signal) = signals.recv() => self.end = self.end.take().or(Some(End::Signal(signal))),
+            signal = request_to_end(signals) => self.end = self.end.take().or(Some(End::Signal(signal))),
         }
         if let Some(End::Wished(status)) = self.end {
             return Outcome { text: None, status };

@@ -51,6 +51,15 @@ fn pes_meet_at_both_kinds_of_address() {
 }
 
 #[test]
+fn a_pe_that_serves_the_rendezvous_is_no_launcher() {
+    job(&unix_address(), 2, |mut pe| {
+        assert!(!pe.led());
+        // There is nobody to show it to.
+        pe.show(&crate::boot::handover::tests::file_of(0), 2).unwrap();
+    });
+}
+
+#[test]
 fn sixty_four_pes_meet_and_hand_over_descriptors() {
     job(&unix_address(), 64, |mut pe| {
         let host: Vec<usize> = (0..64).collect();
