@@ -153,6 +153,13 @@ impl Hub {
         }
     }
 
+    /// Whether a PE that may still come would have to be told that the job has failed.
+    pub(super) fn has_news_for_absent(&self) -> bool {
+        let absent = |(pe, seat): (usize, &Option<Seat>)| seat.is_none() && self.ended[pe].is_none();
+        let untold = |sitting: &Sitting| sitting.lost.is_some() && sitting.seats.iter().enumerate().any(absent);
+        self.sittings.iter().any(untold)
+    }
+
     /// Sittings before `first` are over; nobody asks for them, since only their members know them.
     fn sitting(&mut self, number: usize) -> &mut Sitting {
         let index = number.saturating_sub(self.first);

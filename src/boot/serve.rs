@@ -9,13 +9,15 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::hub::{Answer, Event, Hub, Report};
 use super::wire::{self, HEADER_LEN, HELLO_LEN, Hello, Key, Kind, ROUND_MAX};
 
 /// How long a client may take to say its greeting.
 const GREETING_TIME: Duration = Duration::from_secs(10);
+/// How long the rendezvous waits, when it is about to close, for PEs that have not come yet to a job that has failed.
+const ABSENT_TIME: Duration = Duration::from_secs(1);
 /// How long the last answers may take to leave when the rendezvous closes.
 const CLOSING_TIME: Duration = Duration::from_secs(5);
 
@@ -53,13 +55,15 @@ pub(super) async fn serve(
     let (events, mut arriving) = unbounded_channel();
     let mut connections = JoinSet::new();
     let mut id = 0;
-    loop {
+    let mut close_at = None;
+    while close_at.is_none() || hub.has_news_for_absent() {
         tokio::select! {
             Some(event) = arriving.recv() => hub.handle(event),
-            note = ended.recv() => match note {
+            note = ended.recv(), if close_at.is_none() => match note {
                 Some(Ended { pe, how }) => hub.handle(Event::Ended { pe, how }),
-                None => break,
+                None => close_at = Some(Instant::now() + ABSENT_TIME),
             },
+            () = sleep_until(close_at.unwrap_or_else(Instant::now)), if close_at.is_some() => break,
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => match accepted {
                 Ok(Client::Unix(stream, refusal)) => {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::watch::board::{Board, State};
 use crate::watch::loss::{How, Loss};
 
@@ -23,9 +23,21 @@ const GRACE: Duration = Duration::from_millis(5);
 /// Stack of the thread, which calls nothing deep.
 const STACK: usize = 64 << 10;
 
-/// A descriptor that tells when this process ends. `None` where the system has none.
-pub(crate) fn own_process() -> Option<OwnedFd> {
-    pidfd_open(getpid(), PidfdFlags::empty()).ok()
+/// PEs that one watches over, a descriptor each. More than that many neighbours would have to end at one moment for an end
+/// to go unseen.
+pub(crate) const MOST: usize = 32;
+
+/// A descriptor that tells when this process ends, and true; where the system has none, one that tells nothing.
+pub(crate) fn own_process() -> Result<(OwnedFd, bool)> {
+    match pidfd_open(getpid(), PidfdFlags::empty()) {
+        Ok(process) => Ok((process, true)),
+        Err(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => Err(too_many()),
+        Err(_) => eventfd(0, EventfdFlags::CLOEXEC).map(|other| (other, false)).map_err(|_| too_many()),
+    }
+}
+
+fn too_many() -> Error {
+    ErrorKind::os("opening a descriptor of this process (ulimit -n)", std::io::ErrorKind::Other)
 }
 
 /// The watch of one PE; it ends when dropped.

@@ -1,7 +1,6 @@
 //! From settings and a bootstrap to a started world: one straight function, the same for threads, `shmemrun` and
 //! embedding programs.
 
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -49,15 +48,15 @@ pub(super) fn start(mut config: Config, mut boot: Box<dyn Bootstrap + Send + Syn
     }
     let descriptors = boot.hand_over(descriptor, &plan.host)?;
     let board = Arc::new(Board::attach(&descriptors[0], bytes, &plan.host)?);
-    let vigil = if boot.led() || n_pes == 1 {
-        board.enter(me, false);
-        None
-    } else {
-        watch_over(&board, boot.as_mut(), &plan.host, &descriptors[0])?
-    };
     let mut mapped: Vec<Option<Segment>> = (0..n_pes).map(|_| None).collect();
     for (&pe, descriptor) in plan.host.iter().zip(descriptors).filter(|(pe, _)| **pe != me) {
         mapped[pe] = Some(Segment::attach(&descriptor, bytes, extra(pe))?);
+    }
+    // Threads of one process end together, and a launcher sees the ends of its processes.
+    let alone_in_this = config.rendezvous.is_some() && !boot.led() && n_pes > 1;
+    let vigil = if alone_in_this { watch_over(&board, boot.as_mut(), &plan.host)? } else { None };
+    if vigil.is_none() {
+        board.enter(me, false);
     }
 
     let heap = Heap::new(segment, Arena::new(plan.layout.user.clone()));
@@ -84,15 +83,18 @@ pub(super) fn start(mut config: Config, mut boot: Box<dyn Bootstrap + Send + Syn
 
 /// Lets the PEs of the host watch over each other, by descriptors of their processes. Collective over the job. Where a
 /// system has no such descriptors, another descriptor travels in its place.
-fn watch_over(board: &Arc<Board>, boot: &mut dyn Bootstrap, host: &[usize], spare: &OwnedFd) -> Result<Option<Vigil>> {
+fn watch_over(board: &Arc<Board>, boot: &mut dyn Bootstrap, host: &[usize]) -> Result<Option<Vigil>> {
     let me = boot.me();
-    let own = vigil::own_process();
-    board.enter(me, own.is_some());
-    let copied = |source| ErrorKind::os("copying a descriptor (ulimit -n)", source);
-    let mine = own.map_or_else(|| spare.try_clone().map_err(copied), Ok)?;
+    let (mine, process) = vigil::own_process()?;
+    board.enter(me, process);
     let handed = boot.hand_over(mine, host)?;
     let other = |pe: usize| pe != me && board.row(pe).is_some_and(|row| row.is_watched());
-    let watched: Vec<_> = host.iter().copied().zip(handed).filter(|(pe, _)| other(*pe)).collect();
+    let mut watched: Vec<_> = host.iter().copied().zip(handed).collect();
+    // Each watches over those that follow it, round the host.
+    let own = watched.iter().position(|(pe, _)| *pe == me).unwrap_or(0);
+    watched.rotate_left(own);
+    watched.retain(|(pe, _)| other(*pe));
+    watched.truncate(vigil::MOST);
     if watched.is_empty() { Ok(None) } else { Vigil::start(board.clone(), watched).map(Some) }
 }
 

@@ -303,3 +303,20 @@ fn a_member_that_talks_nonsense_is_lost_to_the_others() {
         assert!(matches!(e.kind(), ErrorKind::PeerLost { pe: 1, .. }), "{e}");
     });
 }
+
+/// The PE that serves the rendezvous fails at start, because of another, before a third has come: that one is told, too.
+#[test]
+fn who_comes_late_to_a_job_that_has_failed_is_told() {
+    let address = unix_address();
+    let limit = Some(Duration::from_secs(60));
+    std::thread::scope(|threads| {
+        let host = threads.spawn(|| Rendezvous::host(&address, "key", 0, 3, limit).map(|_| ()));
+        let stray = threads.spawn(|| Rendezvous::join(&address, "key", 1, 4, limit).map(|_| ()));
+        assert!(stray.join().unwrap().is_err());
+        std::thread::sleep(Duration::from_millis(100));
+        let late = Rendezvous::join(&address, "key", 2, 3, limit).map(|_| ()).unwrap_err();
+        assert!(matches!(late.kind(), ErrorKind::PeerLost { pe: 1, .. }), "{late}");
+        let error = host.join().unwrap().unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::PeerLost { pe: 1, .. }), "{error}");
+    });
+}
