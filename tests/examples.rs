@@ -135,3 +135,21 @@ fn nonsense_is_refused() {
         assert!(String::from_utf8_lossy(&output.stderr).contains(args[0]), "{example}: {output:?}");
     }
 }
+
+#[test]
+fn survive_finishes_without_the_dead() {
+    assert!(text(shmemrun(1, &["--example", "survive"], &[])).contains("2000 of 2000 tasks are done, 1 PEs are left"));
+    for n in [2, 3, 5] {
+        let output = shmemrun(n, &["--on-failure", "continue", &built("survive")], &[]);
+        let said = String::from_utf8(output.stdout).unwrap();
+        // PE 1 aborts; that remains the job's status.
+        assert_eq!(output.status.code(), Some(134), "{said}{}", String::from_utf8_lossy(&output.stderr));
+        let left = format!("2000 of 2000 tasks are done, {} PEs are left", n - 1);
+        assert_eq!(said.matches(&left).count(), n - 1, "{said}");
+        assert_eq!(
+            said.matches("PE 1 is lost: it was killed by signal 6 (SIGABRT); going on").count(),
+            n - 1,
+            "{said}"
+        );
+    }
+}
