@@ -159,9 +159,9 @@ fn spawn_pes(n: usize, fault: &str) -> Vec<super::common::Ended> {
 
 const TEST: &str = "matrix::a_death_is_told_to_all_who_then_go_on";
 
-/// Rounds of the whole matrix: `FAULT_ROUNDS` for long runs.
+/// Rounds of the whole matrix of 400 runs: `FAULT_ROUNDS` for long runs.
 fn rounds() -> u64 {
-    std::env::var("FAULT_ROUNDS").map_or(1, |rounds| rounds.parse().unwrap())
+    std::env::var("FAULT_ROUNDS").map_or(2, |rounds| rounds.parse().unwrap())
 }
 
 #[test]

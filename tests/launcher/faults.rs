@@ -268,7 +268,7 @@ fn every_death_is_told_to_those_who_wait() {
             let expected: Vec<String> = others.map(|pe| format!("{pe}: PE {victim} is lost: {why}")).collect();
             let (losses, took) = told(&outcome);
             assert_eq!(losses, expected, "{case}");
-            assert!(took < 1000, "{took} ms; {case}");
+            assert!(took < 10_000, "{took} ms; {case}");
             assert_eq!(outcome.code, Some(status), "{case}");
             let summary = format!("shmemrun: PE {victim} {line}\n");
             assert_eq!(outcome.err.contains(&summary), status != 0, "{case}");
