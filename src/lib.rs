@@ -79,7 +79,7 @@ pub use channel::Channel;
 pub use ctx::{Cmp, Ctx, Kernel, Private, Scope, Shared, Sharing, SigRef, Values};
 pub use elem::{AmoBits, AmoElem, AmoInt, Elem, Width};
 pub use error::{Error, ErrorKind, Result};
-pub use heap::{SymBox, SymSlice};
+pub use heap::{Reservation, SymBox, SymSlice};
 pub use team::{Meeting, Team};
 pub use world::{Builder, World, local, run};
 

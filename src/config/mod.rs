@@ -80,6 +80,8 @@ pub struct Config {
     pub host: Option<String>,
     /// Which way transfers take.
     pub route: RouteChoice,
+    /// Whether accesses to symmetric memory are checked for what is wrong beyond any doubt.
+    pub check: bool,
     /// Whether PE 0 prints the settings at start-up.
     pub info: bool,
     /// Whether PE 0 prints the version at start-up.
@@ -115,6 +117,7 @@ impl Default for Config {
             coll_strict: false,
             host: None,
             route: RouteChoice::Auto,
+            check: false,
             info: false,
             version: false,
             debug: false,

@@ -23,6 +23,7 @@ const SAMPLES: &[(&str, &str, &str)] = &[
     ("SHMEM_COLL_DETERMINISTIC", "Strict", "strict"),
     ("SHMEM_HOST_ID", "host a", "host a"),
     ("SHMEM_ROUTE", "shuffle", "shuffle"),
+    ("SHMEM_CHECK", "on", "1"),
     ("SHMEM_INFO", "", "1"),
     ("SHMEM_VERSION", "yes", "1"),
     ("SHMEM_DEBUG", "1", "1"),
@@ -101,6 +102,7 @@ fn fields_hold_what_was_set() {
         coll_strict: true,
         host: Some("host a".to_owned()),
         route: RouteChoice::Shuffle,
+        check: true,
         info: true,
         version: true,
         debug: true,
@@ -215,6 +217,7 @@ fn agreement_lists_what_must_be_equal() {
         ("SHMEM_COLL_TABLE", "built in"),
         ("SHMEM_COLL_DETERMINISTIC", "off"),
         ("SHMEM_ROUTE", "shuffle"),
+        ("SHMEM_CHECK", "0"),
     ];
     assert_eq!(config.agreement(), expected.map(|(name, value)| (name, value.to_owned())));
 }
