@@ -28,7 +28,7 @@
 //! |---|---|---|
 //! | `error`, `elem`, [`config`] | the tables of errors, of types and of settings | each other |
 //! | [`sync`] | protocols over words: barrier, lock, ring, recorder, fate, signal, sleeping | `error` |
-//! | `heap` | segments, layout, allocator, handles | the above |
+//! | `heap` | segments, layout, allocator, handles, what checked mode knows of them | the above |
 //! | `watch` | what the PEs of a host know of each other: who is lost, who does what | `heap` and below |
 //! | `transport` | routes, and everything one can do by offset | the above |
 //! | [`boot`] | how PEs find each other; the launcher | `watch` and below |
@@ -54,6 +54,10 @@
 //! - **Collective** calls are made by all PEs of the team, in the same order. If they differ, in the call or in its
 //!   arguments, every PE gets the same [`Mismatch`](ErrorKind::Mismatch) that names both sides, and the team stays
 //!   usable.
+//!
+//! A process that is forked from a PE's may exit or execute another program; for all else it gets the error
+//! [`Forked`](ErrorKind::Forked). With `SHMEM_CHECK=1`, any access may fail with
+//! [`UseAfterFree`](ErrorKind::UseAfterFree), any write with [`InUse`](ErrorKind::InUse): see `docs/checking.md`.
 //!
 //! Symmetric memory is shared: there is no safe `&[T]` to it. Two PEs that write the same bytes at the same time, or
 //! read while another writes, without one of the orders above, get either value or a mixture of both; never anything

@@ -392,7 +392,8 @@ fn an_asymmetric_allocation_names_both_places() {
 fn a_count_that_leaves_its_object_is_an_error_with_both_numbers() {
     checked(2, |world| {
         let (ctx, block) = (world.ctx::<Shared>(), world.alloc::<u8>(8)?);
-        let count = 8 * size_of::<usize>();
+        // The bits of a pointer where its bytes were meant.
+        let count = usize::BITS as usize;
         assert!(
             text_of(ctx.put(block.sym(), &vec![1; count], 0)).contains("0..64 lie outside a symmetric object of 8")
         );

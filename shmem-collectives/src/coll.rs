@@ -442,7 +442,8 @@ fn half(rest: usize) -> usize {
 }
 
 /// A collective that was started and gets on while the program tests or waits. Dropping it does not end it: it gets on
-/// with the team's later calls.
+/// with the team's later calls. Until its end its source and its target are the collective's: in checked mode, a write to
+/// them is the error [`InUse`](ErrorKind::InUse).
 #[must_use = "a started collective ends only when it is waited for, or when a later one of the team is"]
 pub struct Pending<'b, 't> {
     coll: &'b Coll<'t>,

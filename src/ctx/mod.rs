@@ -72,6 +72,8 @@ enum Access {
 /// A context: PE numbers are those of the team it was made from, and `fence` and `quiet` speak of the puts of this PE.
 ///
 /// Every operation checks its arguments first; if one is wrong nothing was written, and the context goes on working.
+/// Besides the errors that it lists, each has [`Forked`](ErrorKind::Forked), and in checked mode
+/// [`UseAfterFree`](ErrorKind::UseAfterFree) and [`InUse`](ErrorKind::InUse).
 pub struct Ctx<'t, S: Sharing = Shared> {
     core: &'t Core,
     gate: Gate,

@@ -21,7 +21,8 @@ use crate::heap::{Heap, MAX_ALIGN};
 /// A symmetric object or a part of one: `len` elements of type `T` at the same offset of every PE's heap.
 ///
 /// A handle names the object on *all* PEs; its own methods read and write this PE's copy, [`Ctx`](crate::Ctx) reaches
-/// the others'.
+/// the others'. Besides the errors that they list, these have [`Forked`](ErrorKind::Forked), and in checked mode
+/// [`UseAfterFree`](ErrorKind::UseAfterFree) and [`InUse`](ErrorKind::InUse).
 pub struct SymSlice<'w, T> {
     heap: &'w Heap,
     at: usize,
@@ -222,7 +223,7 @@ impl<'w, T: Elem> SymSlice<'w, T> {
     #[inline(always)]
     #[track_caller]
     fn pass_or_say(self, writes: bool) -> bool {
-        self.pass(writes).inspect_err(|error| eprintln!("shmem: check: {error}")).is_ok()
+        self.pass(writes).inspect_err(|error| eprintln!("shmem: {error}")).is_ok()
     }
 
     fn same_length(self, what: &'static str, given: usize) -> Result<()> {
