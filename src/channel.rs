@@ -122,7 +122,7 @@ impl<'w, T: Elem> Channel<'w, T> {
     }
 
     fn require(&self, pe: usize, call: &'static str) -> Result<()> {
-        if self.core.link.me() == pe { Ok(()) } else { Err(self.not_mine(call)) }
+        if self.core.link.me() == pe { self.core.link.require_own_process() } else { Err(self.not_mine(call)) }
     }
 
     #[cold]

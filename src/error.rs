@@ -128,6 +128,37 @@ pub enum ErrorKind {
         /// One past the last byte (saturated).
         end: usize,
     },
+    /// In checked mode: an access to memory that was freed, or of which its object has only a part since.
+    #[error("PE {pe} reaches bytes {}..{} of the symmetric heap at {site}: {history}", .bytes.start, .bytes.end)]
+    UseAfterFree {
+        /// The PE.
+        pe: usize,
+        /// What it reaches, on whichever PE.
+        bytes: Range<usize>,
+        /// Where in the program.
+        site: String,
+        /// What has become of the memory: `freed at src/main.rs:17, allocated at src/main.rs:11`.
+        history: String,
+    },
+    /// In checked mode: a write to memory that a collective of the target PE is working on.
+    #[error(
+        "PE {pe} writes bytes {}..{} of PE {target} at {site}; bytes {}..{} there are in use by {user}",
+        .bytes.start, .bytes.end, .reserved.start, .reserved.end
+    )]
+    InUse {
+        /// The PE that writes.
+        pe: usize,
+        /// The PE in whose memory.
+        target: usize,
+        /// What it writes.
+        bytes: Range<usize>,
+        /// Where in the program.
+        site: String,
+        /// What is in use.
+        reserved: Range<usize>,
+        /// By what: `all_reduce #3, started at src/main.rs:17`.
+        user: String,
+    },
     /// An offset that does not suit the element type.
     #[error("offset {offset} is not a multiple of {align}, the alignment that the access needs")]
     Misaligned {
@@ -235,6 +266,12 @@ pub enum ErrorKind {
         pe: usize,
         /// How it ended.
         reason: String,
+    },
+    /// The library was used in a process that was forked from a PE's.
+    #[error("this process was forked from PE {pe}: it may exit or execute another program, but not use the library")]
+    Forked {
+        /// The PE.
+        pe: usize,
     },
     /// A wait lasted longer than `SHMEM_TIMEOUT`.
     #[error("{call} on PE {pe} saw nothing for {after:?} (SHMEM_TIMEOUT): {waiting_for}")]

@@ -12,6 +12,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::error::{Error, ErrorKind, Result, ranges};
 use crate::heap::control::{Layout, RECORD_WORDS};
+use crate::heap::place;
 use crate::sync::barrier::{Arrival, Radix};
 use crate::sync::{Barrier, Call, Verdict, Word, Words};
 use crate::transport::Peer;
@@ -21,6 +22,9 @@ use crate::watch::lookout::Open;
 
 /// What the members of a group show each other.
 pub(crate) type Record = [u64; RECORD_WORDS];
+
+/// Bytes that each PE says of its call, where they disagree.
+pub(crate) const SAID: usize = 1024;
 
 /// Bits of a print that hold the call's argument; the call's code lies above.
 const ARGUMENT_BITS: u32 = 56;
@@ -34,6 +38,9 @@ pub(crate) const EMPTY: u64 = HUGE - 1;
 
 /// In the argument of a `realloc`: what follows is the block, not the size.
 pub(crate) const OF_BLOCK: u64 = 1 << 50;
+
+/// Marks the argument of a `free` or `realloc` of a block in which the caller holds a lock.
+pub(crate) const HOLDS_LOCK: u64 = 1 << 51;
 
 /// Marks the argument of a `channel` whose capacity is 0.
 pub(crate) const NO_ROOM: u64 = 1 << 50;
@@ -109,6 +116,7 @@ pub(crate) struct Group {
 impl Group {
     /// The team of `members` (world numbers) in `slot`, which must hold no epoch past `epoch`, as seen by its member
     /// `me`.
+    #[track_caller]
     pub(crate) fn new(
         link: &Link,
         layout: &Layout,
@@ -119,6 +127,9 @@ impl Group {
         radix: Radix,
     ) -> Self {
         let radix = radix.for_team(members.len());
+        if let Some(check) = link.heap().check() {
+            check.team_made(slot, members.to_vec(), Location::caller());
+        }
         Group {
             peers: members.iter().map(|&pe| link.peers()[pe]).collect(),
             me,
@@ -161,7 +172,7 @@ impl Group {
         let print = (call as u64) << ARGUMENT_BITS | argument;
         match self.arrive(link, call, print)? {
             Verdict::Agree => Ok(()),
-            Verdict::Conflict => Err(self.disagreement(link, &describe(print))),
+            Verdict::Conflict => Err(self.disagreement_at(link, print)),
         }
     }
 
@@ -202,6 +213,7 @@ impl Group {
 
     /// Every member's record, in team order. Collective.
     pub(crate) fn exchange(&self, link: &Link, mine: Record) -> Result<Vec<Record>> {
+        link.require_own_process()?;
         for (i, value) in mine.into_iter().enumerate() {
             link.store(Word { pe: link.me(), at: self.exchange + 8 * i }, value)?;
         }
@@ -240,9 +252,10 @@ impl Group {
         first.map_or_else(|| self.watched(self.barrier.finish(link, call, arrival)), Ok)
     }
 
-    /// Sends this PE's signals, unless a member is known to be lost.
+    /// Sends this PE's signals, unless this is not its process or a member is known to be lost.
     #[inline]
     fn first_poll(&self, link: &Link, arrival: &mut Arrival) -> Result<Option<Verdict>> {
+        link.require_own_process()?;
         if link.lookout().era() != 0 {
             link.lookout().require(self.members())?;
         }
@@ -262,22 +275,42 @@ impl Group {
         self.out_of_step.get().is_some()
     }
 
+    /// A disagreement on a call of this library, with its place in the program.
+    #[cold]
+    #[track_caller]
+    fn disagreement_at(&self, link: &Link, print: u64) -> Error {
+        self.disagreement(link, &format!("{} at {}", describe(print), place(Location::caller())))
+    }
+
     /// All members made different calls, and know it: each shows its own, and all report the same.
     #[cold]
     fn disagreement(&self, link: &Link, call: &str) -> Error {
-        let mut bytes = [0; 8 * RECORD_WORDS];
-        let shown = call.len().min(bytes.len());
-        bytes[..shown].copy_from_slice(&call.as_bytes()[..shown]);
-        match self.exchange(link, bytemuck::cast(bytes)) {
-            Ok(records) => {
-                let text = |record: &Record| {
-                    String::from_utf8_lossy(bytemuck::bytes_of(record)).trim_end_matches('\0').to_string()
-                };
-                let calls = records.iter().map(text).collect::<Vec<_>>();
-                ErrorKind::Mismatch { report: by_value(&calls, "calls", "call") }.into()
-            }
+        match self.tell(link, call) {
+            Ok(calls) => ErrorKind::Mismatch { report: by_value(&calls, "calls", "call") }.into(),
             Err(error) => error,
         }
+    }
+
+    /// What each member says, up to [`SAID`] bytes, in team order. Collective. Everybody's record begins with the length
+    /// of its text, so all make as many exchanges as the longest needs.
+    fn tell(&self, link: &Link, text: &str) -> Result<Vec<String>> {
+        const PART: usize = 8 * (RECORD_WORDS - 1);
+        let text = &text.as_bytes()[..text.len().min(SAID)];
+        let mut said = vec![Vec::new(); self.peers.len()];
+        let (mut start, mut longest) = (0, 1);
+        while start < longest {
+            let mut record = [0; 8 * RECORD_WORDS];
+            let part = &text[start.min(text.len())..(start + PART).min(text.len())];
+            record[..8].copy_from_slice(&text.len().to_ne_bytes());
+            record[8..8 + part.len()].copy_from_slice(part);
+            for (said, record) in said.iter_mut().zip(self.exchange(link, bytemuck::cast(record))?) {
+                let len = (record[0] as usize).min(SAID);
+                longest = longest.max(len);
+                said.extend(&bytemuck::bytes_of(&record)[8..][..len.saturating_sub(start).min(PART)]);
+            }
+            start += PART;
+        }
+        Ok(said.iter().map(|bytes| String::from_utf8_lossy(bytes).into_owned()).collect())
     }
 }
 
@@ -317,10 +350,13 @@ fn describe(print: u64) -> String {
     let call = Call::of(print >> ARGUMENT_BITS);
     let size = argument & HUGE;
     let bytes = if size == HUGE { "far too many".to_string() } else { size.to_string() };
-    let block = || match size {
-        FOREIGN => "a block of another world".to_string(),
-        EMPTY => "an empty block".to_string(),
-        _ => format!("offset {size}"),
+    let block = || {
+        let block = match size {
+            FOREIGN => "a block of another world".to_string(),
+            EMPTY => "an empty block".to_string(),
+            _ => format!("offset {size}"),
+        };
+        block + if argument & HOLDS_LOCK == 0 { "" } else { ", in which it holds a lock" }
     };
     match call {
         Call::Alloc | Call::AllocZeroed => match argument >> 50 {

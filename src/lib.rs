@@ -28,7 +28,7 @@
 //! |---|---|---|
 //! | `error`, `elem`, [`config`] | the tables of errors, of types and of settings | each other |
 //! | [`sync`] | protocols over words: barrier, lock, ring, recorder, fate, signal, sleeping | `error` |
-//! | `heap` | segments, layout, allocator, handles | the above |
+//! | `heap` | segments, layout, allocator, handles, what checked mode knows of them | the above |
 //! | `watch` | what the PEs of a host know of each other: who is lost, who does what | `heap` and below |
 //! | `transport` | routes, and everything one can do by offset | the above |
 //! | [`boot`] | how PEs find each other; the launcher | `watch` and below |
@@ -55,6 +55,10 @@
 //!   arguments, every PE gets the same [`Mismatch`](ErrorKind::Mismatch) that names both sides, and the team stays
 //!   usable.
 //!
+//! A process that is forked from a PE's may exit or execute another program; for all else it gets the error
+//! [`Forked`](ErrorKind::Forked). With `SHMEM_CHECK=1`, any access may fail with
+//! [`UseAfterFree`](ErrorKind::UseAfterFree), any write with [`InUse`](ErrorKind::InUse): see `docs/checking.md`.
+//!
 //! Symmetric memory is shared: there is no safe `&[T]` to it. Two PEs that write the same bytes at the same time, or
 //! read while another writes, without one of the orders above, get either value or a mixture of both; never anything
 //! else.
@@ -80,7 +84,7 @@ pub use channel::Channel;
 pub use ctx::{Cmp, Ctx, Kernel, Private, Scope, Shared, Sharing, SigRef, Values};
 pub use elem::{AmoBits, AmoElem, AmoInt, Elem, Width};
 pub use error::{Error, ErrorKind, Result};
-pub use heap::{SymBox, SymSlice};
+pub use heap::{Reservation, SymBox, SymSlice};
 pub use team::{Calling, Meeting, Team};
 pub use world::{Builder, World, local, run};
 

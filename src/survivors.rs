@@ -22,6 +22,7 @@ use crate::watch::{Loss, State};
 /// Makes the team of those that are left of `group`. Collective over them. Blocks.
 #[track_caller]
 pub(crate) fn survivors(core: &Core, group: &Group) -> Result<Arc<Group>> {
+    core.link.require_own_process()?;
     let lookout = core.link.lookout();
     let _open = group.begin(&core.link, Call::Survivors, group.slot().1);
     let _one_at_a_time = core.gathering.lock().unwrap_or_else(PoisonError::into_inner);

@@ -233,6 +233,9 @@ impl<'w> Team<'w> {
         }
         self.group.agree(&self.core.link, Call::Destroy, 0)?;
         let (slot, epoch) = self.group.slot();
+        if let Some(check) = self.core.heap().check() {
+            check.team_destroyed(slot, Location::caller());
+        }
         self.core.slots.release(slot, epoch);
         Ok(())
     }
@@ -264,6 +267,7 @@ impl<'w> Team<'w> {
         choose: impl FnOnce(&[[u64; 3]]) -> Result<Vec<Vec<usize>>>,
     ) -> Result<Option<Team<'w>>> {
         let (core, link) = (self.core, &self.core.link);
+        link.require_own_process()?;
         let _open = self.group.begin(link, Call::Split, self.group.slot().1 + 1);
         self.group.agree(link, Call::Split, split as u64)?;
         let [a, b, c] = mine;
@@ -320,6 +324,7 @@ impl Meeting {
     #[inline]
     pub fn send(&self, team: &Team<'_>, to: usize, payload: &[u64]) -> Result<()> {
         let (n, me) = (team.n_pes(), team.me());
+        team.core.link.require_own_process()?;
         team.group.barrier().send(&team.core.link, &self.0, (to + n - me) % n, payload)
     }
 
@@ -334,7 +339,7 @@ impl Meeting {
     }
 
     /// Whether all members of `team` have entered with the same digest. Does not block. `call` is this PE's call with its arguments, for the report; of
-    /// it 64 bytes are shown.
+    /// it 1024 bytes are shown.
     ///
     /// # Errors
     /// [`Mismatch`](ErrorKind::Mismatch), on all members, if they entered with different digests or are in other calls.

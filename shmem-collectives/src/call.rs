@@ -48,7 +48,7 @@ impl Call {
         digest(number, parts)
     }
 
-    /// What is said in the report: 64 bytes are shown.
+    /// What is said in the report.
     pub(crate) fn text(&self, number: u64) -> String {
         let mut text = self.name.to_owned();
         if let Some(root) = self.code.1 {

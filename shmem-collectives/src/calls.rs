@@ -45,6 +45,7 @@ macro_rules! collectives {
 
             #[doc = concat!("Starts [`", stringify!($name), "`](Self::", stringify!($name), "). Collective; does not block.")]
             /// All errors come from the [`Pending`].
+            #[track_caller]
             pub fn $start<'b, T: Elem $(, $op: Reduce<T> + 't)?>(
                 &'b self,
                 dst: SymSlice<'b, T>,

@@ -9,9 +9,10 @@ use std::cell::{RefCell, RefMut};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::marker::PhantomData;
+use std::panic::Location;
 use std::rc::Rc;
 
-use shmem::{Elem, Error, ErrorKind, Kernel, Result, SymSlice, Team, World};
+use shmem::{Elem, Error, ErrorKind, Kernel, Reservation, Result, SymSlice, Team, World};
 
 use crate::call::Call;
 use crate::plan::{Collective, Hosts, Plan, Problem, Uneven};
@@ -37,6 +38,8 @@ pub struct Coll<'t> {
     hosts: Hosts,
     strict: bool,
     state: RefCell<State<'t>>,
+    /// Of the call that is being started.
+    placed: RefCell<Vec<Reservation<'t>>>,
 }
 
 struct State<'t> {
@@ -45,8 +48,8 @@ struct State<'t> {
     plans: HashMap<(Problem, Algorithm), Rc<Plan>>,
     /// The last one used: programs repeat themselves.
     latest: Option<(Problem, Algorithm, Rc<Plan>)>,
-    /// Started and not done, in order.
-    queue: VecDeque<(u64, Box<dyn Task + 't>)>,
+    /// Started and not done, in order, with the memory that is theirs until their end.
+    queue: VecDeque<(u64, Box<dyn Task + 't>, Vec<Reservation<'t>>)>,
     /// What started calls ended with, until it is asked for.
     ended: HashMap<u64, Error>,
 }
@@ -104,6 +107,7 @@ impl<'t> Coll<'t> {
                 queue: VecDeque::new(),
                 ended: HashMap::new(),
             }),
+            placed: RefCell::default(),
         })
     }
 
@@ -175,6 +179,7 @@ impl<'t> Coll<'t> {
     }
 
     /// Starts a collective. Wrong arguments take part in its turn.
+    #[track_caller]
     pub(crate) fn start<'b, T: Elem, K: Kernel<T> + 't>(
         &'b self,
         what: Collective,
@@ -185,8 +190,9 @@ impl<'t> Coll<'t> {
         whole: bool,
     ) -> Pending<'b, 't> {
         let mut state = self.state.borrow_mut();
-        let number = state.number();
-        let prepared = self.place(src).and_then(|src| Ok((src, self.place(dst)?)));
+        let (number, site) = (state.number(), Location::caller());
+        let place = |object| self.place(object, what.name(), number, site);
+        let prepared = place(src).and_then(|src| Ok((src, place(dst)?)));
         let prepared = prepared.and_then(|(src, dst)| self.prepare(&mut state, number, what, call, src, dst, whole));
         let task: Box<dyn Task + 't> = match prepared {
             Ok((call, _, run)) => Box::new(Started { number, run, kernel, call }),
@@ -223,12 +229,19 @@ impl<'t> Coll<'t> {
         number: u64,
         task: Box<dyn Task + 't>,
     ) -> Pending<'b, 't> {
-        state.queue.push_back((number, task));
+        state.queue.push_back((number, task, self.placed.take()));
         Pending { coll: self, number, borrow: PhantomData }
     }
 
-    /// An object by its place in the world: a started call outlives the borrows that [`Pending`] keeps.
-    pub(crate) fn place<T: Elem>(&self, object: SymSlice<'_, T>) -> Result<SymSlice<'t, T>> {
+    /// An object by its place in the world: a started call, the `number`th, outlives the borrows that [`Pending`] keeps.
+    pub(crate) fn place<T: Elem>(
+        &self,
+        object: SymSlice<'_, T>,
+        call: &'static str,
+        number: u64,
+        site: &'static Location<'static>,
+    ) -> Result<SymSlice<'t, T>> {
+        self.placed.borrow_mut().push(self.world.reserve(object, call, number, site));
         let placed = self.world.object_at(object.offset(), object.len());
         // Of no length, it may lie behind the end of an allocation, where nobody else's has any either.
         if object.is_empty() { placed.or_else(|_| self.work.slice(..0)?.cast()) } else { placed }
@@ -399,7 +412,7 @@ impl<'t> State<'t> {
 
     /// Gets started collectives on, in their order: to the end of all if it may block.
     fn advance_all(&mut self, block: bool) {
-        while let Some((number, task)) = self.queue.front_mut() {
+        while let Some((number, task, _)) = self.queue.front_mut() {
             let number = *number;
             match task.advance(&mut self.lane, block) {
                 Ok(false) => return,
@@ -414,7 +427,7 @@ impl<'t> State<'t> {
 
     /// Whether a started collective has ended.
     fn is_done(&self, number: u64) -> bool {
-        self.queue.front().is_none_or(|(first, _)| number < *first)
+        self.queue.front().is_none_or(|(first, ..)| number < *first)
     }
 }
 
@@ -429,7 +442,8 @@ fn half(rest: usize) -> usize {
 }
 
 /// A collective that was started and gets on while the program tests or waits. Dropping it does not end it: it gets on
-/// with the team's later calls.
+/// with the team's later calls. Until its end its source and its target are the collective's: in checked mode, a write to
+/// them is the error [`InUse`](ErrorKind::InUse).
 #[must_use = "a started collective ends only when it is waited for, or when a later one of the team is"]
 pub struct Pending<'b, 't> {
     coll: &'b Coll<'t>,

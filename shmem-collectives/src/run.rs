@@ -33,7 +33,7 @@ pub(crate) struct Lane<'t> {
 impl<'t> Lane<'t> {
     /// The lane over `flags`, which are zero on all PEs.
     pub(crate) fn new(team: &'t Team<'t>, flags: SymSlice<'t, u64>) -> Result<Self> {
-        let (n, ctx) = (team.n_pes(), team.ctx());
+        let (n, ctx) = (team.n_pes(), team.ctx::<Shared>().of_library());
         let reached = (0..n).map(|pe| ctx.ptr(flags, pe)).collect::<Result<Vec<_>>>()?;
         let mapped = reached.iter().all(Option::is_some);
         let underway = Cell::new(false);

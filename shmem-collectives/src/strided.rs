@@ -3,6 +3,8 @@
 //!
 //! The source has been read before any PE's target is written, so the two may overlap in any way.
 
+use std::panic::Location;
+
 use shmem::{Elem, ErrorKind, Meeting, Result, SymSlice};
 
 use crate::call::{Call, digest};
@@ -108,6 +110,7 @@ impl<'t> Coll<'t> {
 
     /// Starts [`all_to_all_strided`](Self::all_to_all_strided). Collective; does not block. All errors come from the
     /// [`Pending`].
+    #[track_caller]
     pub fn start_all_to_all_strided<'b, T: Elem>(
         &'b self,
         dst: SymSlice<'b, T>,
@@ -116,8 +119,10 @@ impl<'t> Coll<'t> {
         src_stride: usize,
         nelems: usize,
     ) -> Pending<'b, 't> {
+        let site = Location::caller();
         self.start_task(|number| {
-            let (dst, src) = (self.place(dst)?, self.place(src)?);
+            let place = |object| self.place(object, "alltoalls", number, site);
+            let (dst, src) = (place(dst)?, place(src)?);
             self.strided(number, (dst, dst_stride), (src, src_stride), nelems)
         })
     }

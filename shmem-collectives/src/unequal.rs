@@ -4,6 +4,7 @@
 //! (`told`), which costs one meeting more.
 
 use std::any::type_name;
+use std::panic::Location;
 
 use shmem::{Elem, ErrorKind, Result, SymSlice};
 
@@ -54,9 +55,12 @@ impl<'t> Coll<'t> {
     }
 
     /// Starts [`all_gather_v`](Self::all_gather_v). Collective; does not block. All errors come from the [`Pending`].
+    #[track_caller]
     pub fn start_all_gather_v<'b, T: Elem>(&'b self, dst: SymSlice<'b, T>, src: SymSlice<'b, T>) -> Pending<'b, 't> {
+        let site = Location::caller();
         self.start_task(|number| {
-            let objects = (self.place(src)?, self.place(dst)?);
+            let place = |object| self.place(object, "allgatherv", number, site);
+            let objects = (place(src)?, place(dst)?);
             self.told(number, gather_v::<T>(), objects, Aim::Gather)
         })
     }
@@ -86,6 +90,7 @@ impl<'t> Coll<'t> {
 
     /// Starts [`reduce_scatter_v`](Self::reduce_scatter_v). Collective; does not block. All errors come from the
     /// [`Pending`].
+    #[track_caller]
     pub fn start_reduce_scatter_v<'b, T: Elem, R: Reduce<T> + 't>(
         &'b self,
         dst: SymSlice<'b, T>,
@@ -93,9 +98,11 @@ impl<'t> Coll<'t> {
         counts: &[usize],
         op: R,
     ) -> Pending<'b, 't> {
+        let site = Location::caller();
         self.start_task(|number| {
             let (call, problem) = self.scatter_v::<T, R>(dst.len(), src.len(), counts)?;
-            let objects = (self.place(src)?, self.place(dst)?);
+            let place = |object| self.place(object, "reduce_scatterv", number, site);
+            let objects = (place(src)?, place(dst)?);
             let kernel = Whole { op, n: self.team().n_pes() };
             self.scattered(number, call, objects, problem, kernel, !partial_results_are_elements::<T, R>())
         })
@@ -128,6 +135,7 @@ impl<'t> Coll<'t> {
     }
 
     /// Starts [`all_to_all_v`](Self::all_to_all_v). Collective; does not block. All errors come from the [`Pending`].
+    #[track_caller]
     pub fn start_all_to_all_v<'b, T: Elem>(
         &'b self,
         dst: SymSlice<'b, T>,
@@ -139,8 +147,10 @@ impl<'t> Coll<'t> {
     ) -> Pending<'b, 't> {
         let into = Parts { counts: dst_counts, displs: dst_displs };
         let from = Parts { counts: src_counts, displs: src_displs };
+        let site = Location::caller();
         self.start_task(|number| {
-            let (dst, src) = (self.place(dst)?, self.place(src)?);
+            let place = |object| self.place(object, "alltoallv", number, site);
+            let (dst, src) = (place(dst)?, place(src)?);
             self.exchange_v(number, (dst, into), (src, from))
         })
     }

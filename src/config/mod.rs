@@ -83,6 +83,8 @@ pub struct Config {
     pub route: RouteChoice,
     /// Where the flight recorders of all PEs are written when one is lost; `off` for nowhere.
     pub flight_file: Option<String>,
+    /// Whether accesses to symmetric memory are checked for what is wrong beyond any doubt.
+    pub check: bool,
     /// Whether PE 0 prints the settings at start-up.
     pub info: bool,
     /// Whether PE 0 prints the version at start-up.
@@ -119,6 +121,7 @@ impl Default for Config {
             host: None,
             route: RouteChoice::Auto,
             flight_file: None,
+            check: false,
             info: false,
             version: false,
             debug: false,

@@ -178,6 +178,16 @@ pub const SETTINGS: &[Setting] = &[
         show: |c| c.flight_file.clone(),
     },
     Setting {
+        name: "SHMEM_CHECK",
+        form: SWITCH,
+        default: "0",
+        help: "checked mode: use of freed memory and of buffers in use is an error, and what is left over is reported",
+        agree: true,
+        internal: false,
+        set: |c, text| put(&mut c.check, Some(switch(text))),
+        show: |c| Some(u8::from(c.check).to_string()),
+    },
+    Setting {
         name: "SHMEM_INFO",
         form: SWITCH,
         default: "0",

@@ -24,6 +24,7 @@ const SAMPLES: &[(&str, &str, &str)] = &[
     ("SHMEM_HOST_ID", "host a", "host a"),
     ("SHMEM_ROUTE", "shuffle", "shuffle"),
     ("SHMEM_FLIGHT_FILE", "/tmp/last calls", "/tmp/last calls"),
+    ("SHMEM_CHECK", "on", "1"),
     ("SHMEM_INFO", "", "1"),
     ("SHMEM_VERSION", "yes", "1"),
     ("SHMEM_DEBUG", "1", "1"),
@@ -103,6 +104,7 @@ fn fields_hold_what_was_set() {
         host: Some("host a".to_owned()),
         route: RouteChoice::Shuffle,
         flight_file: Some("/tmp/last calls".to_owned()),
+        check: true,
         info: true,
         version: true,
         debug: true,
@@ -229,6 +231,7 @@ fn agreement_lists_what_must_be_equal() {
         ("SHMEM_COLL_TABLE", "built in"),
         ("SHMEM_COLL_DETERMINISTIC", "off"),
         ("SHMEM_ROUTE", "shuffle"),
+        ("SHMEM_CHECK", "0"),
     ];
     assert_eq!(config.agreement(), expected.map(|(name, value)| (name, value.to_owned())));
 }

@@ -17,7 +17,7 @@ use std::ptr;
 
 use multiversion::multiversion;
 
-use crate::ctx::{Ctx, Sharing};
+use crate::ctx::{Access, Ctx, Sharing};
 use crate::elem::Elem;
 use crate::error::{ErrorKind, Result};
 use crate::heap::SymSlice;
@@ -91,6 +91,7 @@ impl<X: Sharing> Ctx<'_, X> {
     /// # Errors
     /// With nothing written: [`NoSuchPe`](ErrorKind::NoSuchPe), [`OtherWorld`](ErrorKind::OtherWorld), [`Length`](ErrorKind::Length) if lengths
     /// differ or there is no source, [`Overlap`](ErrorKind::Overlap).
+    #[track_caller]
     pub fn fold<S: Elem, D: Elem, K: Kernel<S, D>>(
         &self,
         from: &[(SymSlice<'_, S>, usize)],
@@ -115,6 +116,7 @@ impl<X: Sharing> Ctx<'_, X> {
     ///
     /// # Errors
     /// As [`fold`](Self::fold).
+    #[track_caller]
     pub fn copy<T: Elem>(&self, from: (SymSlice<'_, T>, usize), into: &[(SymSlice<'_, T>, usize)]) -> Result<()> {
         let len = self.check(&[from], into)?;
         let bytes = len * size_of::<T>();
@@ -163,17 +165,18 @@ impl<X: Sharing> Ctx<'_, X> {
 
     /// The length of all regions, if they are as they must be.
     #[inline]
+    #[track_caller]
     fn check<S: Elem, D: Elem>(&self, from: &[Region<'_, S>], into: &[Region<'_, D>]) -> Result<usize> {
         let Some((first, _)) = from.first() else {
             return Err(ErrorKind::Length { what: "sources of a fold", given: 0, needed: 1 }.into());
         };
         let len = first.len();
         for &(source, pe) in from {
-            self.peer(source, pe)?;
+            self.peer(source, source.len(), Access::Read, pe)?;
             check_length("source of a fold", source.len(), len)?;
         }
         for (i, &(target, pe)) in into.iter().enumerate() {
-            self.peer(target, pe)?;
+            self.peer(target, target.len(), Access::Write, pe)?;
             check_length("target of a fold", target.len(), len)?;
             let of_source = from.iter().find(|source| source.1 == pe && overlap_in_part(source.0, target));
             let of_target = into[..i].iter().find(|other| other.1 == pe && overlap_in_part(other.0, target));

@@ -17,6 +17,8 @@ mod signal;
 use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
+use std::ops::Range;
+use std::panic::Location;
 
 pub use fold::Kernel;
 pub use rma::Scope;
@@ -26,7 +28,7 @@ use crate::core::Core;
 use crate::elem::Elem;
 use crate::error::{Error, ErrorKind, Result};
 use crate::group::Group;
-use crate::heap::SymSlice;
+use crate::heap::{Gate, Heap, SymSlice};
 use crate::transport::Peer;
 use crate::transport::link::Link;
 
@@ -60,19 +62,38 @@ impl Sharing for Private {
     type Mark = Cell<()>;
 }
 
+/// What an operation does with an object.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Access {
+    Read,
+    Write,
+}
+
 /// A context: PE numbers are those of the team it was made from, and `fence` and `quiet` speak of the puts of this PE.
 ///
 /// Every operation checks its arguments first; if one is wrong nothing was written, and the context goes on working.
+/// Besides the errors that it lists, each has [`Forked`](ErrorKind::Forked), and in checked mode
+/// [`UseAfterFree`](ErrorKind::UseAfterFree) and [`InUse`](ErrorKind::InUse).
 pub struct Ctx<'t, S: Sharing = Shared> {
     core: &'t Core,
+    gate: Gate,
     peers: &'t [Peer],
     me: usize,
+    /// Whether it writes where a library has reserved memory: it is that library's own.
+    of_library: bool,
     sharing: PhantomData<S::Mark>,
 }
 
 impl<'t, S: Sharing> Ctx<'t, S> {
     pub(crate) fn new(core: &'t Core, group: &'t Group) -> Self {
-        Ctx { core, peers: group.peers(), me: group.me(), sharing: PhantomData }
+        Ctx {
+            core,
+            gate: core.heap().gate(),
+            peers: group.peers(),
+            me: group.me(),
+            of_library: false,
+            sharing: PhantomData,
+        }
     }
 
     /// This PE's number in the context's team.
@@ -92,38 +113,77 @@ impl<'t, S: Sharing> Ctx<'t, S> {
         &self.core.link
     }
 
-    /// The way to `pe`, for an access to `object`.
+    /// The same context for a library above this one, which may write to what it has [reserved](crate::World::reserve).
+    pub fn of_library(self) -> Self {
+        Ctx { of_library: true, ..self }
+    }
+
+    /// The way to `pe`, for an access to the first `elements` of `object`.
     #[inline(always)]
-    fn peer<T: Elem>(&self, object: SymSlice<'_, T>, pe: usize) -> Result<&'t Peer> {
-        self.own(object)?;
+    #[track_caller]
+    fn peer<T: Elem>(&self, object: SymSlice<'_, T>, elements: usize, access: Access, pe: usize) -> Result<&'t Peer> {
+        self.pass(object, elements, access, pe)?;
         match self.peers.get(pe) {
             Some(peer) => Ok(peer),
             None => Err(self.no_such_pe(pe)),
         }
     }
 
-    /// Fails unless `object` belongs to this context's world.
+    /// Fails unless the first `elements` of this PE's copy of `object` may be accessed.
     #[inline(always)]
-    fn own<T: Elem>(&self, object: SymSlice<'_, T>) -> Result<()> {
-        if std::ptr::eq(object.heap(), self.core.heap()) { Ok(()) } else { Err(other_world(object.offset())) }
+    #[track_caller]
+    fn own<T: Elem>(&self, object: SymSlice<'_, T>, elements: usize, access: Access) -> Result<()> {
+        self.pass(object, elements, access, self.me)
     }
 
-    /// Fails unless `object` belongs to this context's world and has an element.
+    /// Fails unless `object` belongs to this context's world and has an element, which may be accessed.
     #[inline(always)]
-    fn own_word<T: Elem>(&self, object: SymSlice<'_, T>) -> Result<()> {
-        self.own(object)?;
+    #[track_caller]
+    fn own_word<T: Elem>(&self, object: SymSlice<'_, T>, access: Access) -> Result<()> {
+        self.own(object, 1, access)?;
         if object.is_empty() { Err(object.out_of_range(0, 1)) } else { Ok(()) }
+    }
+
+    /// What every operation asks: whether `object` belongs to this context's world, in the world's own process; and in
+    /// checked mode, where the gate is closed, the rest.
+    #[inline(always)]
+    #[track_caller]
+    fn pass<T: Elem>(&self, object: SymSlice<'_, T>, elements: usize, access: Access, pe: usize) -> Result<()> {
+        if object.heap().address() == self.gate.open() {
+            return Ok(());
+        }
+        let Range { start, end } = object.bytes();
+        self.look(
+            object.heap(),
+            start..end.min(start.saturating_add(elements.saturating_mul(size_of::<T>()))),
+            access,
+            pe,
+        )
+    }
+
+    #[cold]
+    #[inline(never)]
+    #[track_caller]
+    fn look(&self, of: &Heap, bytes: Range<usize>, access: Access, pe: usize) -> Result<()> {
+        let own = self.core.heap();
+        own.require_own_process()?;
+        if !own.is_same(of) {
+            return Err(ErrorKind::OtherWorld { offset: bytes.start }.into());
+        }
+        let (Some(check), site) = (own.check(), Location::caller()) else { return Ok(()) };
+        check.reach(of.birth(), &bytes, site)?;
+        match self.peers.get(pe) {
+            Some(peer) if access == Access::Write && !self.of_library => {
+                check.write(peer.pe, self.link().segment(peer.pe), &bytes, site)
+            }
+            _ => Ok(()),
+        }
     }
 
     #[cold]
     fn no_such_pe(&self, pe: usize) -> Error {
         ErrorKind::NoSuchPe { pe, n_pes: self.peers.len() }.into()
     }
-}
-
-#[cold]
-fn other_world(offset: usize) -> Error {
-    ErrorKind::OtherWorld { offset }.into()
 }
 
 impl<S: Sharing> fmt::Debug for Ctx<'_, S> {

@@ -2,7 +2,7 @@
 
 use std::panic::Location;
 
-use crate::ctx::{Ctx, Sharing};
+use crate::ctx::{Access, Ctx, Sharing};
 use crate::error::Result;
 use crate::heap::SymSlice;
 use crate::sync::lock::Lock;
@@ -54,18 +54,26 @@ impl<S: Sharing> Ctx<'_, S> {
     /// [`Timeout`](crate::ErrorKind::Timeout).
     #[track_caller]
     pub fn set_lock(&self, lock: SymSlice<'_, u64>) -> Result<()> {
+        let queue = self.lock(lock)?;
         let _open = self.begin(Call::SetLock, lock);
         // Of a lock that another PE has broken because of a loss, the loss is the news.
-        let outcome = self.lock(lock)?.set(self.link());
-        outcome.or_else(|error| self.link().lookout().check().and(Err(error)))
+        let outcome = queue.set(self.link());
+        outcome.or_else(|error| self.link().lookout().check().and(Err(error)))?;
+        self.locked(lock);
+        Ok(())
     }
 
     /// Takes a lock if it is free: true if this PE now holds it. Does not block.
     ///
     /// # Errors
     /// As [`set_lock`](Self::set_lock), without those of waiting.
+    #[track_caller]
     pub fn test_lock(&self, lock: SymSlice<'_, u64>) -> Result<bool> {
-        self.lock(lock)?.test(self.link())
+        let taken = self.lock(lock)?.test(self.link())?;
+        if taken {
+            self.locked(lock);
+        }
+        Ok(taken)
     }
 
     /// Completes this PE's puts, then gives a lock to the next PE that asked for it. Blocks only while that PE is about
@@ -75,14 +83,18 @@ impl<S: Sharing> Ctx<'_, S> {
     /// [`Lock`](crate::ErrorKind::Lock) if this PE does not hold it; else as [`set_lock`](Self::set_lock).
     #[track_caller]
     pub fn clear_lock(&self, lock: SymSlice<'_, u64>) -> Result<()> {
+        let queue = self.lock(lock)?;
         let _open = self.begin(Call::ClearLock, lock);
-        let lock = self.lock(lock)?;
         match self.link().quiet() {
             // Puts to those that live are complete, and they may be waiting for the lock.
             Err(error) if error.kind().is_lost() => {}
             outcome => outcome?,
         }
-        lock.clear(self.link())
+        queue.clear(self.link())?;
+        if let Some(check) = self.core.heap().check() {
+            check.unlocked(lock.offset());
+        }
+        Ok(())
     }
 
     #[track_caller]
@@ -91,8 +103,17 @@ impl<S: Sharing> Ctx<'_, S> {
         self.link().lookout().begin(Begun { call, name: "", site: Location::caller(), number, team: 0 })
     }
 
+    /// Remembers, in checked mode, that this PE holds a lock.
+    #[track_caller]
+    fn locked(&self, lock: SymSlice<'_, u64>) {
+        if let Some(check) = self.core.heap().check() {
+            check.locked(lock.offset(), Location::caller());
+        }
+    }
+
+    #[track_caller]
     fn lock(&self, lock: SymSlice<'_, u64>) -> Result<Lock> {
-        self.own_word(lock)?;
+        self.own_word(lock, Access::Write)?;
         // The queues of different locks end on different PEs.
         let home = lock.offset() / 64 % self.link().peers().len();
         Ok(Lock { me: self.link().me(), home, at: lock.offset() })

@@ -5,7 +5,7 @@
 
 use std::marker::PhantomData;
 
-use crate::ctx::{Ctx, Sharing, SigRef};
+use crate::ctx::{Access, Ctx, Sharing, SigRef};
 use crate::elem::Elem;
 use crate::error::{ErrorKind, Result};
 use crate::heap::SymSlice;
@@ -18,8 +18,15 @@ impl<S: Sharing> Ctx<'_, S> {
     /// [`NoSuchPe`](ErrorKind::NoSuchPe), [`OutOfRange`](ErrorKind::OutOfRange) if the object is shorter than `source`,
     /// [`OtherWorld`](ErrorKind::OtherWorld).
     #[inline]
+    #[track_caller]
     pub fn put<T: Elem>(&self, target: SymSlice<'_, T>, source: &[T], pe: usize) -> Result<()> {
-        let peer = self.peer(target, pe)?;
+        let peer = self.peer(target, source.len(), Access::Write, pe)?;
+        self.put_to(peer, target, source)
+    }
+
+    /// [`put`](Self::put), the way to the target being known.
+    #[inline(always)]
+    pub(super) fn put_to<T: Elem>(&self, peer: &Peer, target: SymSlice<'_, T>, source: &[T]) -> Result<()> {
         if source.len() > target.len() {
             return Err(target.out_of_range(0, source.len()));
         }
@@ -34,8 +41,9 @@ impl<S: Sharing> Ctx<'_, S> {
     /// [`NoSuchPe`](ErrorKind::NoSuchPe), [`OutOfRange`](ErrorKind::OutOfRange) if the object is shorter than `target`,
     /// [`OtherWorld`](ErrorKind::OtherWorld).
     #[inline]
+    #[track_caller]
     pub fn get<T: Elem>(&self, target: &mut [T], source: SymSlice<'_, T>, pe: usize) -> Result<()> {
-        let peer = self.peer(source, pe)?;
+        let peer = self.peer(source, target.len(), Access::Read, pe)?;
         if target.len() > source.len() {
             return Err(source.out_of_range(0, target.len()));
         }
@@ -50,9 +58,10 @@ impl<S: Sharing> Ctx<'_, S> {
     /// # Errors
     /// As [`put`](Self::put).
     #[inline]
+    #[track_caller]
     pub fn put_from<T: Elem>(&self, target: SymSlice<'_, T>, source: SymSlice<'_, T>, pe: usize) -> Result<()> {
-        let peer = self.peer(target, pe)?;
-        self.own(source)?;
+        let peer = self.peer(target, source.len(), Access::Write, pe)?;
+        self.own(source, source.len(), Access::Read)?;
         if source.len() > target.len() {
             return Err(target.out_of_range(0, source.len()));
         }
@@ -68,9 +77,10 @@ impl<S: Sharing> Ctx<'_, S> {
     /// # Errors
     /// As [`get`](Self::get).
     #[inline]
+    #[track_caller]
     pub fn get_into<T: Elem>(&self, target: SymSlice<'_, T>, source: SymSlice<'_, T>, pe: usize) -> Result<()> {
-        let peer = self.peer(source, pe)?;
-        self.own(target)?;
+        let peer = self.peer(source, target.len(), Access::Read, pe)?;
+        self.own(target, target.len(), Access::Write)?;
         if target.len() > source.len() {
             return Err(source.out_of_range(0, target.len()));
         }
@@ -86,8 +96,9 @@ impl<S: Sharing> Ctx<'_, S> {
     /// # Errors
     /// As [`put`](Self::put).
     #[inline]
+    #[track_caller]
     pub fn p<T: Elem>(&self, target: SymSlice<'_, T>, value: T, pe: usize) -> Result<()> {
-        let peer = self.peer(target, pe)?;
+        let peer = self.peer(target, 1, Access::Write, pe)?;
         self.link().put_element(peer, target, value)
     }
 
@@ -97,8 +108,9 @@ impl<S: Sharing> Ctx<'_, S> {
     /// # Errors
     /// As [`get`](Self::get).
     #[inline]
+    #[track_caller]
     pub fn g<T: Elem>(&self, source: SymSlice<'_, T>, pe: usize) -> Result<T> {
-        let peer = self.peer(source, pe)?;
+        let peer = self.peer(source, 1, Access::Read, pe)?;
         self.link().get_element(peer, source)
     }
 
@@ -107,6 +119,7 @@ impl<S: Sharing> Ctx<'_, S> {
     ///
     /// # Errors
     /// As [`put`](Self::put); [`Length`](ErrorKind::Length) for a stride of 0.
+    #[track_caller]
     pub fn iput<T: Elem>(
         &self,
         target: SymSlice<'_, T>,
@@ -124,6 +137,7 @@ impl<S: Sharing> Ctx<'_, S> {
     ///
     /// # Errors
     /// As [`get`](Self::get); [`Length`](ErrorKind::Length) for a stride of 0.
+    #[track_caller]
     pub fn iget<T: Elem>(
         &self,
         target: &mut [T],
@@ -141,6 +155,7 @@ impl<S: Sharing> Ctx<'_, S> {
     ///
     /// # Errors
     /// As [`put`](Self::put); [`Length`](ErrorKind::Length) for a stride shorter than a block.
+    #[track_caller]
     #[expect(clippy::too_many_arguments, reason = "the specification's arguments")]
     pub fn ibput<T: Elem>(
         &self,
@@ -152,17 +167,24 @@ impl<S: Sharing> Ctx<'_, S> {
         count: usize,
         pe: usize,
     ) -> Result<()> {
-        let peer = self.peer(target, pe)?;
+        let (far, near) = (extent(target_stride, block, count), extent(source_stride, block, count));
+        let peer = self.peer(target, far, Access::Read, pe)?;
         check_stride("target stride", target_stride, block)?;
         check_stride("source stride", source_stride, block)?;
-        let (far, near) = (extent(target_stride, block, count), extent(source_stride, block, count));
         if far > target.len() {
             return Err(target.out_of_range(0, far));
         }
         if near > source.len() {
             return Err(ErrorKind::Length { what: "source", given: source.len(), needed: near }.into());
         }
-        for i in 0..if block == 0 { 0 } else { count } {
+        let count = if block == 0 { 0 } else { count };
+        if self.gate.open() == 0 {
+            // What lies between the blocks is not written.
+            for start in (0..count).map(|i| i * target_stride) {
+                self.peer(target.slice(start..start + block)?, block, Access::Write, pe)?;
+            }
+        }
+        for i in 0..count {
             let at = target.offset() + i * target_stride * size_of::<T>();
             let from = source[i * source_stride..].as_ptr();
             // SAFETY: the last block ends within the target and within the source, just checked.
@@ -176,6 +198,7 @@ impl<S: Sharing> Ctx<'_, S> {
     ///
     /// # Errors
     /// As [`get`](Self::get); [`Length`](ErrorKind::Length) for a stride shorter than a block.
+    #[track_caller]
     #[expect(clippy::too_many_arguments, reason = "the specification's arguments")]
     pub fn ibget<T: Elem>(
         &self,
@@ -187,10 +210,10 @@ impl<S: Sharing> Ctx<'_, S> {
         count: usize,
         pe: usize,
     ) -> Result<()> {
-        let peer = self.peer(source, pe)?;
+        let (near, far) = (extent(target_stride, block, count), extent(source_stride, block, count));
+        let peer = self.peer(source, far, Access::Read, pe)?;
         check_stride("target stride", target_stride, block)?;
         check_stride("source stride", source_stride, block)?;
-        let (near, far) = (extent(target_stride, block, count), extent(source_stride, block, count));
         if far > source.len() {
             return Err(source.out_of_range(0, far));
         }
@@ -211,8 +234,9 @@ impl<S: Sharing> Ctx<'_, S> {
     ///
     /// # Errors
     /// [`NoSuchPe`](ErrorKind::NoSuchPe), [`OtherWorld`](ErrorKind::OtherWorld).
+    #[track_caller]
     pub fn ptr<T: Elem>(&self, object: SymSlice<'_, T>, pe: usize) -> Result<Option<*mut T>> {
-        match self.peer(object, pe)?.rma {
+        match self.peer(object, object.len(), Access::Read, pe)?.rma {
             // SAFETY: the object lies in the segment.
             Route::Loopback(base) => Ok(Some(unsafe { base.at(object.offset()) }.cast())),
             Route::Remote => Ok(None),
@@ -303,6 +327,7 @@ impl<'env, S: Sharing> Scope<'_, 'env, S> {
     /// # Errors
     /// As [`Ctx::put`].
     #[inline]
+    #[track_caller]
     pub fn put_nbi<T: Elem>(&self, target: SymSlice<'_, T>, source: &'env [T], pe: usize) -> Result<()> {
         self.ctx.put(target, source, pe)
     }
@@ -312,6 +337,7 @@ impl<'env, S: Sharing> Scope<'_, 'env, S> {
     /// # Errors
     /// As [`Ctx::get`].
     #[inline]
+    #[track_caller]
     pub fn get_nbi<T: Elem>(&self, target: &'env mut [T], source: SymSlice<'_, T>, pe: usize) -> Result<()> {
         self.ctx.get(target, source, pe)
     }
@@ -322,6 +348,7 @@ impl<'env, S: Sharing> Scope<'_, 'env, S> {
     /// # Errors
     /// As [`Ctx::put_signal`].
     #[inline]
+    #[track_caller]
     pub fn put_signal_nbi<T: Elem>(
         &self,
         target: SymSlice<'_, T>,

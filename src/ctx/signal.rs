@@ -5,7 +5,7 @@
 
 use std::panic::Location;
 
-use crate::ctx::{Ctx, Sharing};
+use crate::ctx::{Access, Ctx, Sharing};
 use crate::elem::{AmoInt, Elem};
 use crate::error::{ErrorKind, Result};
 use crate::heap::SymSlice;
@@ -99,6 +99,7 @@ impl<S: Sharing> Ctx<'_, S> {
     /// # Errors
     /// As [`put`](Ctx::put), for the target and for the signal's word.
     #[inline]
+    #[track_caller]
     pub fn put_signal<T: Elem>(
         &self,
         target: SymSlice<'_, T>,
@@ -107,7 +108,8 @@ impl<S: Sharing> Ctx<'_, S> {
         pe: usize,
     ) -> Result<()> {
         let word = self.signal_word(signal, pe)?;
-        signal::deliver(self.link(), || self.put(target, source, pe), word, signal.signal)
+        let peer = self.peer(target, source.len(), Access::Write, pe)?;
+        signal::deliver(self.link(), || self.put_to(peer, target, source), word, signal.signal)
     }
 
     /// Signals on `pe`, after all that this PE has put there. Does not block.
@@ -116,6 +118,7 @@ impl<S: Sharing> Ctx<'_, S> {
     /// [`NoSuchPe`](ErrorKind::NoSuchPe), [`OutOfRange`](ErrorKind::OutOfRange) if the word is empty,
     /// [`OtherWorld`](ErrorKind::OtherWorld).
     #[inline]
+    #[track_caller]
     pub fn signal(&self, signal: SigRef<'_>, pe: usize) -> Result<()> {
         let word = self.signal_word(signal, pe)?;
         signal::deliver(self.link(), || Ok(()), word, signal.signal)
@@ -126,8 +129,9 @@ impl<S: Sharing> Ctx<'_, S> {
     /// # Errors
     /// [`OutOfRange`](ErrorKind::OutOfRange) if the word is empty, [`OtherWorld`](ErrorKind::OtherWorld).
     #[inline]
+    #[track_caller]
     pub fn signal_fetch(&self, word: SymSlice<'_, u64>) -> Result<u64> {
-        self.own(word)?;
+        self.own(word, 1, Access::Read)?;
         word.read(0)
     }
 
@@ -140,7 +144,7 @@ impl<S: Sharing> Ctx<'_, S> {
     #[inline]
     #[track_caller]
     pub fn wait<T: AmoInt>(&self, variable: SymSlice<'_, T>, ready: impl Fn(T) -> bool) -> Result<T> {
-        self.own(variable)?;
+        self.own(variable, 1, Access::Read)?;
         let value = variable.read(0)?;
         if ready(value) {
             return Ok(value);
@@ -163,8 +167,9 @@ impl<S: Sharing> Ctx<'_, S> {
     /// # Errors
     /// [`OutOfRange`](ErrorKind::OutOfRange) if the object is empty, [`OtherWorld`](ErrorKind::OtherWorld).
     #[inline]
+    #[track_caller]
     pub fn test<T: AmoInt>(&self, variable: SymSlice<'_, T>, cmp: Cmp, value: T) -> Result<bool> {
-        self.own(variable)?;
+        self.own(variable, 1, Access::Read)?;
         Ok(cmp.holds(variable.read(0)?, value))
     }
 
@@ -238,6 +243,7 @@ impl<S: Sharing> Ctx<'_, S> {
     ///
     /// # Errors
     /// As [`wait_until_all`](Self::wait_until_all), without those of waiting.
+    #[track_caller]
     pub fn test_all<'a, T: AmoInt>(
         &self,
         variables: SymSlice<'_, T>,
@@ -253,6 +259,7 @@ impl<S: Sharing> Ctx<'_, S> {
     ///
     /// # Errors
     /// As [`wait_until_all`](Self::wait_until_all), without those of waiting.
+    #[track_caller]
     pub fn test_any<'a, T: AmoInt>(
         &self,
         variables: SymSlice<'_, T>,
@@ -269,6 +276,7 @@ impl<S: Sharing> Ctx<'_, S> {
     ///
     /// # Errors
     /// As [`wait_until_all`](Self::wait_until_all), without those of waiting.
+    #[track_caller]
     pub fn test_some<'a, T: AmoInt>(
         &self,
         variables: SymSlice<'_, T>,
@@ -288,14 +296,16 @@ impl<S: Sharing> Ctx<'_, S> {
     }
 
     #[inline(always)]
+    #[track_caller]
     fn signal_word(&self, signal: SigRef<'_>, pe: usize) -> Result<Word> {
-        let peer = self.peer(signal.word, pe)?;
+        let peer = self.peer(signal.word, 1, Access::Write, pe)?;
         if signal.word.is_empty() {
             return Err(signal.word.out_of_range(0, 1));
         }
         Ok(Word { pe: peer.pe, at: signal.word.offset() })
     }
 
+    #[track_caller]
     fn set<'a, T: AmoInt>(
         &self,
         variables: SymSlice<'a, T>,
@@ -303,7 +313,7 @@ impl<S: Sharing> Ctx<'_, S> {
         cmp: Cmp,
         values: Values<'a, T>,
     ) -> Result<Set<'a, T>> {
-        self.own(variables)?;
+        self.own(variables, variables.len(), Access::Read)?;
         let needed = variables.len();
         if !status.is_empty() && status.len() != needed {
             return Err(ErrorKind::Length { what: "status", given: status.len(), needed }.into());

@@ -4,13 +4,19 @@
 
 use std::ops::Range;
 
-use crate::sync::Barrier;
 use crate::sync::barrier::Radix;
+use crate::sync::{Barrier, Recorder};
 
 /// How many waiters of this PE sleep.
 pub(crate) const SLEEPERS: usize = 0;
 /// The bell that wakes them: the low half is a futex.
 pub(crate) const BELL: usize = 128;
+/// A recorder of what a library above works on, of which only checked mode makes use.
+pub(crate) const RESERVED: usize = 256;
+/// How many of these others see at once.
+pub(crate) const RESERVED_SLOTS: u64 = 32;
+
+const _: () = assert!(RESERVED + Recorder::bytes(RESERVED_SLOTS) <= CONTROL);
 
 const PAGE: usize = 4096;
 const CONTROL: usize = PAGE;

@@ -24,6 +24,23 @@ unsafe impl Send for Segment {}
 // SAFETY: as above.
 unsafe impl Sync for Segment {}
 
+/// Where a segment is mapped; good for as long as it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Start(NonNull<u8>);
+
+// SAFETY: the memory behind it is shared between processes anyway; it is only accessed atomically or by copies.
+unsafe impl Send for Start {}
+// SAFETY: as above.
+unsafe impl Sync for Start {}
+
+impl Start {
+    /// Its first byte.
+    #[inline(always)]
+    pub(crate) fn as_ptr(self) -> *mut u8 {
+        self.0.as_ptr()
+    }
+}
+
 impl Segment {
     /// Makes a segment of `len` bytes, all zero, and the descriptor by which others can map it, with the `extra` bytes
     /// behind it.
@@ -66,6 +83,11 @@ impl Segment {
     #[inline(always)]
     pub(crate) fn base(&self) -> NonNull<u8> {
         self.base
+    }
+
+    /// Where it is mapped.
+    pub(crate) fn start(&self) -> Start {
+        Start(self.base)
     }
 
     /// Its bytes.

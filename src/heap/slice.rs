@@ -8,7 +8,8 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::{Bound, RangeBounds};
+use std::ops::{Bound, Range, RangeBounds};
+use std::panic::Location;
 use std::sync::atomic::Ordering;
 
 use atomic::Atomic;
@@ -20,7 +21,8 @@ use crate::heap::{Heap, MAX_ALIGN};
 /// A symmetric object or a part of one: `len` elements of type `T` at the same offset of every PE's heap.
 ///
 /// A handle names the object on *all* PEs; its own methods read and write this PE's copy, [`Ctx`](crate::Ctx) reaches
-/// the others'.
+/// the others'. Besides the errors that they list, these have [`Forked`](ErrorKind::Forked), and in checked mode
+/// [`UseAfterFree`](ErrorKind::UseAfterFree) and [`InUse`](ErrorKind::InUse).
 pub struct SymSlice<'w, T> {
     heap: &'w Heap,
     at: usize,
@@ -61,6 +63,12 @@ impl<'w, T: Elem> SymSlice<'w, T> {
     #[inline(always)]
     pub fn offset(self) -> usize {
         self.at
+    }
+
+    /// Where it lies in the symmetric heap.
+    #[inline(always)]
+    pub(crate) fn bytes(self) -> Range<usize> {
+        self.at..self.at + self.len * size_of::<T>()
     }
 
     #[inline(always)]
@@ -120,7 +128,7 @@ impl<'w, T: Elem> SymSlice<'w, T> {
     #[inline(always)]
     pub fn as_ptr(self) -> *mut T {
         // SAFETY: a handle's offset lies in its segment, which is mapped while the heap lives.
-        unsafe { self.heap.segment().base().as_ptr().add(self.at).cast() }
+        unsafe { self.heap.start.as_ptr().add(self.at).cast() }
     }
 
     /// Element `index` of this PE's copy. Whole, never torn, for elements of 1, 2, 4 or 8 bytes that are aligned to
@@ -129,10 +137,12 @@ impl<'w, T: Elem> SymSlice<'w, T> {
     /// # Errors
     /// [`OutOfRange`](ErrorKind::OutOfRange) if there is no such element.
     #[inline]
+    #[track_caller]
     pub fn read(self, index: usize) -> Result<T> {
-        let element = self.at(index)?.as_ptr();
+        let element = self.at(index)?;
+        element.pass(false)?;
         // SAFETY: the element lies in the object, just checked, and is aligned by construction.
-        Ok(unsafe { load(element) })
+        Ok(unsafe { load(element.as_ptr()) })
     }
 
     /// Writes element `index` of this PE's copy. Whole, never torn, for elements of 1, 2, 4 or 8 bytes that are aligned
@@ -141,10 +151,12 @@ impl<'w, T: Elem> SymSlice<'w, T> {
     /// # Errors
     /// [`OutOfRange`](ErrorKind::OutOfRange) if there is no such element.
     #[inline]
+    #[track_caller]
     pub fn write(self, index: usize, value: T) -> Result<()> {
-        let element = self.at(index)?.as_ptr();
+        let element = self.at(index)?;
+        element.pass(true)?;
         // SAFETY: the element lies in the object, just checked, and is aligned by construction.
-        unsafe { store(element, value) };
+        unsafe { store(element.as_ptr(), value) };
         Ok(())
     }
 
@@ -152,8 +164,10 @@ impl<'w, T: Elem> SymSlice<'w, T> {
     ///
     /// # Errors
     /// [`Length`](ErrorKind::Length) if the lengths differ.
+    #[track_caller]
     pub fn copy_to(self, buffer: &mut [T]) -> Result<()> {
         self.same_length("copy_to", buffer.len())?;
+        self.pass(false)?;
         // SAFETY: both sides have this length; a private buffer does not overlap symmetric memory, to which no `&mut`
         // exists.
         unsafe { buffer.as_mut_ptr().copy_from_nonoverlapping(self.as_ptr(), self.len) };
@@ -164,28 +178,52 @@ impl<'w, T: Elem> SymSlice<'w, T> {
     ///
     /// # Errors
     /// [`Length`](ErrorKind::Length) if the lengths differ.
+    #[track_caller]
     pub fn copy_from(self, buffer: &[T]) -> Result<()> {
         self.same_length("copy_from", buffer.len())?;
+        self.pass(true)?;
         // SAFETY: both sides have this length; a private buffer does not overlap symmetric memory, to which no `&`
         // exists.
         unsafe { self.as_ptr().copy_from_nonoverlapping(buffer.as_ptr(), self.len) };
         Ok(())
     }
 
-    /// Writes `value` to every element of this PE's copy.
+    /// Writes `value` to every element of this PE's copy. Where that is an error (in a forked child; in checked mode, if
+    /// the memory is freed or in use), it leaves them as they are and says so on standard error.
+    #[track_caller]
     pub fn fill(self, value: T) {
+        if !self.pass_or_say(true) {
+            return;
+        }
         for i in 0..self.len {
             // SAFETY: `i` is below the length; the element is aligned by construction.
             unsafe { store(self.as_ptr().add(i), value) };
         }
     }
 
-    /// This PE's copy as a vector.
+    /// This PE's copy as a vector. Where that is an error (in a forked child; in checked mode, if the memory is freed),
+    /// it holds what lies there now, and standard error says so.
+    #[track_caller]
     pub fn to_vec(self) -> Vec<T> {
+        self.pass_or_say(false);
         let mut values = vec![T::zeroed(); self.len];
         // SAFETY: the vector has this length and is private.
         unsafe { values.as_mut_ptr().copy_from_nonoverlapping(self.as_ptr(), self.len) };
         values
+    }
+
+    /// Fails unless this PE may read, or write, all of its copy.
+    #[inline(always)]
+    #[track_caller]
+    fn pass(self, writes: bool) -> Result<()> {
+        if self.heap.gate.open() != 0 { Ok(()) } else { self.heap.look(&self.bytes(), writes, Location::caller()) }
+    }
+
+    /// For those who cannot return an error: says it on standard error.
+    #[inline(always)]
+    #[track_caller]
+    fn pass_or_say(self, writes: bool) -> bool {
+        self.pass(writes).inspect_err(|error| eprintln!("shmem: {error}")).is_ok()
     }
 
     fn same_length(self, what: &'static str, given: usize) -> Result<()> {
@@ -232,14 +270,14 @@ impl<'w, T: Elem> SymBox<'w, T> {
         self.all
     }
 
-    /// The bytes of the block.
-    pub(crate) fn bytes(&self) -> usize {
+    /// How many bytes the block has.
+    pub(crate) fn size(&self) -> usize {
         self.all.len * size_of::<T>()
     }
 
     /// The block's offset, if it lies in `heap`.
     pub(crate) fn offset_in(&self, heap: &Heap) -> Option<usize> {
-        std::ptr::eq(self.all.heap, heap).then_some(self.all.at)
+        self.all.heap.is_same(heap).then_some(self.all.at)
     }
 }
 

@@ -14,7 +14,7 @@ use crate::config::RouteChoice;
 use crate::elem::{AmoBits, AmoElem, Elem, Width};
 use crate::error::{ErrorKind, Result};
 use crate::heap::control::{BELL, SLEEPERS};
-use crate::heap::{Heap, Segment, SymSlice, load, store};
+use crate::heap::{Gate, Heap, Segment, SymSlice, load, store};
 use crate::sync::park::{self, Bed};
 use crate::sync::{Idle, Why, Word, Words, atom};
 use crate::transport::loopback::{self, Base};
@@ -49,8 +49,9 @@ pub(crate) struct Link {
     /// First, so that it ends, with whatever it still has to deliver, before the memory is unmapped.
     endpoint: Option<Box<dyn Endpoint>>,
     me: usize,
-    heap: Heap,
-    _mapped: Vec<Option<Segment>>,
+    heap: Box<Heap>,
+    gate: Gate,
+    mapped: Vec<Option<Segment>>,
     peers: Box<[Peer]>,
     control: Box<[Option<Base>]>,
     patience: Patience,
@@ -62,7 +63,7 @@ impl Link {
     /// The link of PE `me`. `mapped` are the segments of this host's other PEs, by world number; of the rest, `None`.
     pub(crate) fn new(
         me: usize,
-        heap: Heap,
+        heap: Box<Heap>,
         mapped: Vec<Option<Segment>>,
         route: RouteChoice,
         patience: Patience,
@@ -71,7 +72,7 @@ impl Link {
     ) -> Result<Self> {
         // Where the kernel refuses, a sleeper's fence is an ordinary one and a lost ring costs it one nap.
         let _ = membarrier(MembarrierCommand::RegisterGlobalExpedited);
-        let own = Base::of(heap.segment());
+        let (own, gate) = (Base::of(heap.segment()), heap.gate());
         let control: Box<[_]> = (mapped.iter().enumerate())
             .map(|(pe, segment)| if pe == me { Some(own) } else { segment.as_ref().map(Base::of) })
             .collect();
@@ -88,7 +89,7 @@ impl Link {
             RouteChoice::Auto => None,
             RouteChoice::Shuffle => Some(Box::new(Shuffle::start(control.iter().copied().flatten().collect(), me)?)),
         };
-        Ok(Link { endpoint, me, heap, _mapped: mapped, peers, control, patience, stream_from, lookout })
+        Ok(Link { endpoint, me, heap, gate, mapped, peers, control, patience, stream_from, lookout })
     }
 
     pub(crate) fn me(&self) -> usize {
@@ -97,6 +98,11 @@ impl Link {
 
     pub(crate) fn heap(&self) -> &Heap {
         &self.heap
+    }
+
+    /// The segment of a PE of this host.
+    pub(crate) fn segment(&self, pe: usize) -> Option<&Segment> {
+        if pe == self.me { Some(self.heap.segment()) } else { self.mapped.get(pe)?.as_ref() }
     }
 
     pub(crate) fn peers(&self) -> &[Peer] {
@@ -201,9 +207,16 @@ impl Link {
         }
     }
 
+    /// Fails in a process that was forked from the PE's.
+    #[inline(always)]
+    pub(crate) fn require_own_process(&self) -> Result<()> {
+        if self.gate.is_own_process() { Ok(()) } else { self.heap.require_own_process() }
+    }
+
     /// Orders this PE's earlier puts to each PE before its later ones.
     #[inline(always)]
     pub(crate) fn fence(&self) -> Result<()> {
+        self.require_own_process()?;
         fence(Ordering::Release);
         match &self.endpoint {
             None => Ok(()),
@@ -382,6 +395,7 @@ impl Words for Link {
 
     #[inline(always)]
     fn quiet(&self) -> Result<()> {
+        self.require_own_process()?;
         fence(Ordering::SeqCst);
         self.lookout.check()?;
         match &self.endpoint {

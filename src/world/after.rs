@@ -77,8 +77,7 @@ impl World {
         match failed {
             _ if made == furthest => {}
             Some(call) if made + 1 == furthest => {
-                call.apply(&mut heap.arena());
-                heap.journal().make();
+                heap.catch_up(call, Location::caller())?;
             }
             _ => {
                 let report = format!("this PE has changed its heap {made} times, another one {furthest} times");

@@ -11,6 +11,8 @@ mod plan;
 mod start;
 
 use std::fmt;
+use std::panic::Location;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use local::local;
@@ -25,8 +27,8 @@ use crate::elem::Elem;
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::{ErrorKind, Result};
-use crate::group::{EMPTY, FOREIGN, HUGE, NO_ROOM, OF_BLOCK};
-use crate::heap::{GRAIN, HeapCall, MAX_ALIGN, SymBox, SymSlice};
+use crate::group::{EMPTY, FOREIGN, HOLDS_LOCK, HUGE, NO_ROOM, OF_BLOCK};
+use crate::heap::{Check, GRAIN, HeapCall, MAX_ALIGN, Reservation, SymBox, SymSlice, User};
 use crate::sync::{Call, Words};
 use crate::team::Team;
 use crate::watch::lookout::Open;
@@ -46,10 +48,10 @@ fn let_the_first_end() {
 /// Dropping it ends the membership: collective, it blocks until all PEs have dropped theirs. Another world may be
 /// started afterwards, and several may exist at once in one process.
 pub struct World {
-    core: Core,
-    _vigil: Option<Vigil>,
+    core: Arc<Core>,
+    vigil: Option<Vigil>,
     /// Held open: whoever leads the job learns from its end that this PE is gone.
-    _boot: Box<dyn Bootstrap + Send + Sync>,
+    boot: Arc<dyn Bootstrap + Send + Sync>,
 }
 
 impl World {
@@ -151,7 +153,7 @@ impl World {
     /// As [`alloc`](Self::alloc).
     #[track_caller]
     pub fn alloc_zeroed<T: Elem>(&self, len: usize) -> Result<SymBox<'_, T>> {
-        let _open = self.begin(Call::AllocZeroed);
+        let _open = self.begin(Call::AllocZeroed)?;
         let block = self.allocate::<T>(Call::AllocZeroed, align_of::<T>(), len)?;
         self.core.heap().segment().zero(block.sym().offset(), len * size_of::<T>());
         self.agree(Call::AllocZeroed, 0)?;
@@ -175,13 +177,14 @@ impl World {
     /// As [`alloc`](Self::alloc); the block is then as it was. [`OtherWorld`](ErrorKind::OtherWorld).
     #[track_caller]
     pub fn realloc<'w, T: Elem>(&'w self, block: &mut SymBox<'w, T>, len: usize) -> Result<()> {
-        let _open = self.begin(Call::Realloc);
+        let _open = self.begin(Call::Realloc)?;
         let heap = self.core.heap();
         let size = len.checked_mul(size_of::<T>());
         self.core.link.quiet()?;
         self.agree(Call::Realloc, OF_BLOCK | self.identity(block))?;
-        let old = block.offset_in(heap).ok_or(ErrorKind::OtherWorld { offset: block.sym().offset() })?;
-        let change = size.map(|bytes| resize(old, block, bytes));
+        let old = self.place_of(block, "realloc")?;
+        let (had, align) = (block.size(), align_of::<T>());
+        let change = size.map(|new| HeapCall::Resize { offset: old, old: had, new, align });
         self.agree_to_change(Call::Realloc, clamp(size), change).inspect_err(|error| {
             if error.kind().is_lost() {
                 // Others may have moved it.
@@ -189,15 +192,8 @@ impl World {
             }
         })?;
         let bytes = size.ok_or(ErrorKind::Overflow { count: len, size: size_of::<T>() })?;
-        let change = resize(old, block, bytes);
-        let mut arena = heap.arena();
-        let new = change.apply(&mut arena).ok_or_else(|| full(&arena, bytes, align_of::<T>()))?;
-        if new != old {
-            heap.segment().copy_within(old, new, block.bytes().min(bytes));
-        }
-        drop(arena);
-        heap.journal().make();
-        *block = SymBox::new(SymSlice::new(heap, new, len));
+        let (of, new) = heap.resize(old, had, bytes, align, Location::caller())?;
+        *block = SymBox::new(SymSlice::new(of, new, len));
         // Nobody may reuse the old block before all have copied it.
         self.agree(Call::Realloc, 0)
     }
@@ -212,13 +208,11 @@ impl World {
     #[track_caller]
     pub fn free<T: Elem>(&self, block: SymBox<'_, T>) -> Result<()> {
         self.core.link.quiet()?;
-        let own = block.offset_in(self.core.heap());
-        let change = own.filter(|_| block.bytes() > 0).map(|offset| HeapCall::Free { offset });
+        let change = (block.size() > 0).then(|| HeapCall::Free { offset: block.sym().offset() });
         self.agree_to_change(Call::Free, self.identity(&block), change)?;
-        own.ok_or(ErrorKind::OtherWorld { offset: block.sym().offset() })?;
-        if let Some(change) = change {
-            change.apply(&mut self.core.heap().arena());
-            self.core.heap().journal().make();
+        let offset = self.place_of(&block, "free")?;
+        if block.size() > 0 {
+            self.core.heap().free(offset, Location::caller());
         }
         Ok(())
     }
@@ -231,11 +225,25 @@ impl World {
     /// [`Misaligned`](ErrorKind::Misaligned), [`Overflow`](ErrorKind::Overflow).
     pub fn object_at<T: Elem>(&self, offset: usize, len: usize) -> Result<SymSlice<'_, T>> {
         let bytes = len.checked_mul(size_of::<T>()).ok_or(ErrorKind::Overflow { count: len, size: size_of::<T>() })?;
-        self.core.heap().check_live(offset, bytes)?;
+        let heap = self.core.heap().find(offset, bytes)?;
         if !offset.is_multiple_of(align_of::<T>()) {
             return Err(ErrorKind::Misaligned { offset, align: align_of::<T>() }.into());
         }
-        Ok(SymSlice::new(self.core.heap(), offset, len))
+        Ok(SymSlice::new(heap, offset, len))
+    }
+
+    /// Reserves this PE's copy of `object` for a library above this one, which works on it by itself until the result is
+    /// dropped: for `call`, the `number`th of its kind, which the program made at `site`. In checked mode, a write to it by
+    /// a PE of this host is the error [`InUse`](ErrorKind::InUse), unless it comes from a context
+    /// [of the library](Ctx::of_library); else nothing happens. Not collective.
+    pub fn reserve<T: Elem>(
+        &self,
+        object: SymSlice<'_, T>,
+        call: &'static str,
+        number: u64,
+        site: &'static Location<'static>,
+    ) -> Reservation<'_> {
+        Reservation::new(self.core.heap(), object.heap(), object.bytes(), User { call, number, site })
     }
 
     /// A queue of up to `capacity` values from PE `sender` to PE `receiver` (which may be the same). Collective, with
@@ -246,7 +254,7 @@ impl World {
     /// [`alloc`](Self::alloc).
     #[track_caller]
     pub fn channel<T: Elem>(&self, sender: usize, receiver: usize, capacity: usize) -> Result<Channel<'_, T>> {
-        let _open = self.begin(Call::Channel);
+        let _open = self.begin(Call::Channel)?;
         let n_pes = self.n_pes();
         // Exact for every PE that exists; the capacity is compared as the size of the allocation, where there is one.
         let end = |pe: usize| pe.min(n_pes) as u64;
@@ -317,7 +325,21 @@ impl World {
     }
 
     fn give_up(&self, how: How) {
-        self.core.link.declare(Loss { pe: self.me(), how });
+        if self.is_own_process() {
+            self.core.link.declare(Loss { pe: self.me(), how });
+        }
+    }
+
+    /// In checked mode, at the end of a job in which no PE was lost.
+    fn say_what_is_left_over(&self) {
+        let lines = self.core.heap().check().map_or_else(Vec::new, Check::left_over);
+        if self.core.link.lookout().board().losses().is_empty() {
+            eprint!("{}", lines.iter().map(|line| format!("shmem: check: {line}\n")).collect::<String>());
+        }
+    }
+
+    fn is_own_process(&self) -> bool {
+        self.core.link.require_own_process().is_ok()
     }
 
     /// The PE that failed first, if any has.
@@ -327,8 +349,9 @@ impl World {
 
     /// Records that the calling thread is in a call of several steps.
     #[track_caller]
-    fn begin(&self, call: Call) -> Open<'_> {
-        self.core.world.begin(&self.core.link, call, self.core.world.slot().1 + 1)
+    fn begin(&self, call: Call) -> Result<Open<'_>> {
+        self.core.link.require_own_process()?;
+        Ok(self.core.world.begin(&self.core.link, call, self.core.world.slot().1 + 1))
     }
 
     #[inline]
@@ -346,9 +369,23 @@ impl World {
     fn identity<T: Elem>(&self, block: &SymBox<'_, T>) -> u64 {
         match block.offset_in(self.core.heap()) {
             None => FOREIGN,
-            Some(_) if block.bytes() == 0 => EMPTY,
-            Some(offset) => offset as u64,
+            Some(_) if block.size() == 0 => EMPTY,
+            Some(offset) => self.lock_in(block).map_or(0, |_| HOLDS_LOCK) | offset as u64,
         }
+    }
+
+    /// The offset of a block on which all PEs agree, if it may be given back.
+    fn place_of<T: Elem>(&self, block: &SymBox<'_, T>, call: &'static str) -> Result<usize> {
+        let offset = block.offset_in(self.core.heap()).ok_or(ErrorKind::OtherWorld { offset: block.sym().offset() })?;
+        match self.lock_in(block) {
+            None => Ok(offset),
+            Some(offset) => Err(ErrorKind::Lock { pe: self.me(), call, offset, why: "this PE holds it" }.into()),
+        }
+    }
+
+    /// A lock in a block of this world that this PE is known to hold.
+    fn lock_in<T: Elem>(&self, block: &SymBox<'_, T>) -> Option<usize> {
+        self.core.heap().check()?.lock_in(block.sym().bytes())
     }
 
     #[track_caller]
@@ -365,27 +402,15 @@ impl World {
             return Err(ErrorKind::BadAlignment { align, max: MAX_ALIGN }.into());
         }
         let bytes = size.ok_or(ErrorKind::Overflow { count: len, size: size_of::<T>() })?;
-        let mut arena = self.core.heap().arena();
-        let offset = arena.alloc(bytes, effective).ok_or_else(|| full(&arena, bytes, effective))?;
-        drop(arena);
-        self.core.heap().journal().make();
+        let (heap, offset) = self.core.heap().allocate(bytes, effective, Location::caller())?;
         tracing::debug!(bytes, align = effective, offset, "allocated");
-        Ok(SymBox::new(SymSlice::new(self.core.heap(), offset, len)))
+        Ok(SymBox::new(SymSlice::new(heap, offset, len)))
     }
-}
-
-fn resize<T: Elem>(offset: usize, block: &SymBox<'_, T>, new: usize) -> HeapCall {
-    HeapCall::Resize { offset, old: block.bytes(), new, align: align_of::<T>() }
 }
 
 /// A size as a print holds it.
 fn clamp(size: Option<usize>) -> u64 {
     size.map_or(HUGE, |size| (size as u64).min(HUGE))
-}
-
-fn full(arena: &crate::heap::Arena, need: usize, align: usize) -> ErrorKind {
-    let (free, largest, heap) = (arena.free_bytes(), arena.largest_free(), arena.bytes());
-    ErrorKind::HeapFull { need, align, free, largest, heap }
 }
 
 /// Runs `f` as one PE of the job that `shmemrun` started this process for ([`World::init`]), and ends the world
@@ -405,6 +430,11 @@ pub fn run<R>(f: impl FnOnce(&World) -> Result<R>) -> Result<R> {
 
 impl Drop for World {
     fn drop(&mut self) {
+        if !self.is_own_process() {
+            // A forked child: it is no PE, and the threads that some of this would wait for are its parent's.
+            std::mem::forget((Arc::clone(&self.core), Arc::clone(&self.boot), self.vigil.take()));
+            return;
+        }
         if std::thread::panicking() {
             self.give_up(How::Panicked);
         } else if self.lost().is_none() && self.going_on().is_out_of_step() {
@@ -412,10 +442,15 @@ impl Drop for World {
             self.give_up(How::TimedOut);
         }
         let leave = || self.core.link.quiet().and_then(|()| self.agree(Call::Finalize, 0));
+        let mut in_order = true;
         while self.lost().is_none() {
             match leave() {
+                Ok(()) if in_order => {
+                    self.say_what_is_left_over();
+                    break;
+                }
                 // The others are in another call, which fails there; they come here next.
-                Err(error) if matches!(error.kind(), ErrorKind::Mismatch { .. }) => {}
+                Err(error) if matches!(error.kind(), ErrorKind::Mismatch { .. }) => in_order = false,
                 Err(error) if matches!(error.kind(), ErrorKind::Timeout { .. }) => self.give_up(How::TimedOut),
                 Ok(()) | Err(_) => break,
             }

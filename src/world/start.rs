@@ -1,7 +1,7 @@
 //! From settings and a bootstrap to a started world: one straight function, the same for threads, `shmemrun` and
 //! embedding programs.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use crate::boot::{Bootstrap, Rendezvous, group};
@@ -9,7 +9,7 @@ use crate::config::{self, Config};
 use crate::core::Core;
 use crate::error::{ErrorKind, Result};
 use crate::group::{Group, Slots};
-use crate::heap::{Arena, Heap, Segment};
+use crate::heap::{Arena, Check, Heap, Page, Segment};
 use crate::transport::link::{Link, Patience};
 use crate::transport::loopback::STREAM_FROM;
 use crate::watch::{Board, Lookout, Vigil, vigil};
@@ -59,7 +59,9 @@ pub(super) fn start(mut config: Config, mut boot: Box<dyn Bootstrap + Send + Syn
         board.enter(me, false);
     }
 
-    let heap = Heap::new(segment, Arena::new(plan.layout.user.clone()));
+    let workspaces = || (0..plan.layout.slots).map(|slot| plan.layout.workspace(slot)).collect();
+    let check = config.check.then(|| Check::new(me, workspaces()));
+    let heap = Heap::new(me, segment, Arena::new(plan.layout.user.clone()), check)?;
     // A launcher writes it by itself; without one, it is written where it was asked for.
     let flight_file = if boot.led() { None } else { config.flight_file.as_ref().and_then(|_| config.flight_file()) };
     let patience = Patience { spin: plan.spin, timeout: config.timeout, stall_warn: config.stall_warn };
@@ -78,7 +80,7 @@ pub(super) fn start(mut config: Config, mut boot: Box<dyn Bootstrap + Send + Syn
 
     let (living, gathering, layout, radix) = (Mutex::new(None), Mutex::new(()), plan.layout, plan.radix);
     let core = Core { link, layout, radix, slots, world, living, gathering, shared, config };
-    Ok(World { core, _vigil: vigil, _boot: boot })
+    Ok(World { core: Arc::new(core), vigil, boot: boot.into() })
 }
 
 /// Lets the PEs of the host watch over each other, by descriptors of their processes. Collective over the job. Where a
@@ -109,6 +111,7 @@ pub(super) fn init() -> Result<World> {
     let world = match (&config.rendezvous, config.pe, config.n_pes) {
         (Some(address), Some(pe), Some(n_pes)) => {
             check(pe, n_pes)?;
+            take_place(pe)?;
             let key = config.job_key.as_deref().unwrap_or_default();
             let world = Rendezvous::join(address, key, pe, n_pes, config.init_timeout)
                 .and_then(|boot| start(config.clone(), Box::new(boot)));
@@ -128,6 +131,17 @@ pub(super) fn init() -> Result<World> {
         greet(&world);
     }
     Ok(world)
+}
+
+/// Fails in a process that was forked from one that has joined as a PE of the launcher's job: it must not join in its
+/// parent's place.
+fn take_place(pe: usize) -> Result<()> {
+    static TAKEN: OnceLock<(Page, usize)> = OnceLock::new();
+    let page = Page::new()?;
+    match TAKEN.get_or_init(|| (page, pe)) {
+        (page, _) if page.is_own_process() => Ok(()),
+        (_, pe) => Err(ErrorKind::Forked { pe: *pe }.into()),
+    }
 }
 
 /// What PE 0 says at start-up, once for the job: unknown settings, and what was asked for.

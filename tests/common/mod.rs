@@ -21,32 +21,40 @@ pub const COUNTS: [usize; 6] = [1, 2, 3, 5, 8, 16];
 /// Longer than any test takes on a loaded machine: between "works" and "hangs".
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Runs a scenario as threads at every PE count, then over the network that reorders.
+/// Runs a scenario as threads at every PE count, then in checked mode, then over the network that reorders.
 pub fn everywhere(scenario: impl Fn(&World) -> Result<()> + Sync) {
     for n in COUNTS {
         shmem::local(n, &scenario).unwrap_or_else(|error| panic!("n = {n}: {error}"));
     }
-    shuffled(scenario);
+    checked(&scenario);
+    shuffled(&scenario);
+}
+
+/// P06: runs a scenario as threads in checked mode, which must not find fault with it.
+pub fn checked(scenario: impl Fn(&World) -> Result<()> + Sync) {
+    with(3, "SHMEM_CHECK", "1", &scenario);
 }
 
 /// Runs a scenario as threads whose puts arrive late and in random order.
 pub fn shuffled(scenario: impl Fn(&World) -> Result<()> + Sync) {
     for n in [2, 3, 5] {
-        job(
-            n,
-            |builder| builder.set("SHMEM_ROUTE", "shuffle").unwrap(),
-            |world| {
-                let result = scenario(world);
-                if let Err(error) = &result {
-                    eprintln!("PE {} of {n} over shuffle: {error}", world.me());
-                    world.abandon();
-                }
-                result
-            },
-        )
-        .into_iter()
-        .for_each(|pe| pe.unwrap_or_else(|error| panic!("n = {n} over shuffle: {error}")));
+        with(n, "SHMEM_ROUTE", "shuffle", &scenario);
     }
+}
+
+/// Runs a scenario as `n` threads with a setting.
+fn with(n: usize, name: &str, value: &str, scenario: &(impl Fn(&World) -> Result<()> + Sync)) {
+    let scenario = |world: &World| {
+        let result = scenario(world);
+        if let Err(error) = &result {
+            eprintln!("PE {} of {n} with {name}={value}: {error}", world.me());
+            world.abandon();
+        }
+        result
+    };
+    job(n, |builder| builder.set(name, value).unwrap(), scenario)
+        .into_iter()
+        .for_each(|pe| pe.unwrap_or_else(|error| panic!("n = {n} with {name}={value}: {error}")));
 }
 
 /// How often to repeat something: `rounds`, or a hundredth of it where the network of the test delays every put.
@@ -257,6 +265,23 @@ pub fn text_of<T>(result: Result<T>) -> String {
         Ok(_) => panic!("an error was expected"),
         Err(error) => Error::to_string(&error),
     }
+}
+
+/// A report without the places in the program (` at tests/alloc.rs:12`).
+pub fn without_places(report: &str) -> String {
+    let mut parts = report.split(" at ");
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let end = part.find([',', ' ', ';']).unwrap_or(part.len());
+        let line = part[..end].rsplit_once(".rs:").map(|(_, line)| line);
+        if line.is_some_and(|line| line.parse::<u32>().is_ok()) {
+            text += &part[end..];
+        } else {
+            text += " at ";
+            text += part;
+        }
+    }
+    text
 }
 
 /// Asserts that a result is an error of this kind.
