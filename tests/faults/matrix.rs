@@ -97,7 +97,10 @@ fn step(world: &World, call: &str, words: shmem::SymSlice<'_, u64>, doomed: bool
     match call {
         "barrier" => world.barrier_all(),
         // Whoever shall die of itself does not wait.
-        "wait" | "lock" if doomed => Ok(std::thread::yield_now()),
+        "wait" | "lock" if doomed => {
+            std::thread::yield_now();
+            Ok(())
+        }
         "wait" => ctx.wait(words, |value| value == 77).map(drop),
         "put" => {
             (0..n).try_for_each(|pe| ctx.p(words.at(1)?, 5, pe))?;

@@ -169,9 +169,10 @@ fn a_wait_of_another_thread_ends_when_the_loss_is_acknowledged() {
             return Ok(());
         }
         let polls = AtomicUsize::new(0);
-        let ready = |value: u64| polls.fetch_add(1, Ordering::Relaxed) < usize::MAX && value == 1;
+        let polls = &polls;
+        let ready = move |value: u64| polls.fetch_add(1, Ordering::Relaxed) < usize::MAX && value == 1;
         std::thread::scope(|threads| {
-            let waiting = threads.spawn(|| world.ctx::<Shared>().wait(word.sym(), &ready));
+            let waiting = threads.spawn(|| world.ctx::<Shared>().wait(word.sym(), ready));
             // More than a waiter spins: then it has looked for losses, or found one.
             while polls.load(Ordering::Relaxed) < 1100 && !waiting.is_finished() {
                 std::thread::yield_now();
