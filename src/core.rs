@@ -19,8 +19,6 @@ pub(crate) struct Core {
     pub(crate) world: Arc<Group>,
     /// Those that are left of them, once the program goes on without some.
     pub(crate) living: Mutex<Option<Arc<Group>>>,
-    /// Held while this PE agrees with others on who is left.
-    pub(crate) gathering: Mutex<()>,
     /// The PEs of this host.
     pub(crate) shared: Arc<Group>,
     pub(crate) config: Config,

@@ -109,6 +109,12 @@ pub(crate) struct Group {
     slot: usize,
     exchange: usize,
     barrier: Barrier,
+    /// The epoch in which the group was made, equal on all members and never again in this slot.
+    born: u64,
+    /// Whether its reports name PEs by their numbers in the world.
+    worldly: bool,
+    /// Of whom the group's last agreement on who is left was, and how many there were of the same.
+    gathered: Mutex<(Vec<usize>, u64)>,
     /// Set once a collective call of this PE has ended before the others came: it is no longer in step with them.
     out_of_step: OnceLock<()>,
 }
@@ -136,7 +142,36 @@ impl Group {
             slot,
             exchange: layout.exchange(slot),
             barrier: Barrier::new(members, me, layout.barrier(slot), radix, epoch),
+            born: epoch,
+            worldly: false,
+            gathered: Mutex::default(),
             out_of_step: OnceLock::new(),
+        }
+    }
+
+    /// Its reports name PEs by their numbers in the world.
+    pub(crate) fn worldly(mut self) -> Self {
+        self.worldly = true;
+        self
+    }
+
+    /// A key for an agreement of those that are left: of this group, of these PEs, for this time. Never 0, and equal on all
+    /// that agree: they have ended equally many agreements of the same PEs, since one that another loss has ended is not
+    /// one of these.
+    pub(crate) fn key(&self, left: &[usize]) -> u64 {
+        let gathered = self.gathered.lock().unwrap_or_else(PoisonError::into_inner);
+        let time = if gathered.0 == left { gathered.1 } else { 0 };
+        let parts = [self.slot as u64, self.born, time].into_iter().chain(left.iter().map(|pe| *pe as u64));
+        parts.fold(0xcbf2_9ce4_8422_2325, |key: u64, part| (key ^ part).wrapping_mul(0x100_0000_01b3)) | 1
+    }
+
+    /// An agreement of these PEs has ended, for all of them alike.
+    pub(crate) fn has_gathered(&self, left: &[usize]) {
+        let mut gathered = self.gathered.lock().unwrap_or_else(PoisonError::into_inner);
+        if gathered.0 == left {
+            gathered.1 += 1;
+        } else {
+            *gathered = (left.to_vec(), 1);
         }
     }
 
@@ -286,7 +321,11 @@ impl Group {
     #[cold]
     fn disagreement(&self, link: &Link, call: &str) -> Error {
         match self.tell(link, call) {
-            Ok(calls) => ErrorKind::Mismatch { report: by_value(&calls, "calls", "call") }.into(),
+            Ok(calls) => {
+                let numbers: Vec<usize> =
+                    if self.worldly { self.members().collect() } else { (0..calls.len()).collect() };
+                ErrorKind::Mismatch { report: by_value_of(&numbers, &calls, "calls", "call") }.into()
+            }
             Err(error) => error,
         }
     }
@@ -379,8 +418,13 @@ fn describe(print: u64) -> String {
 /// Who has what, grouped by value: `PE 2 calls x, PEs 0-1 and 3 call y`, with the verb for one and for many; the
 /// smallest group first.
 pub(crate) fn by_value(values: &[String], one: &str, many: &str) -> String {
+    by_value_of(&(0..values.len()).collect::<Vec<_>>(), values, one, many)
+}
+
+/// [`by_value`], for PEs with these numbers.
+fn by_value_of(numbers: &[usize], values: &[String], one: &str, many: &str) -> String {
     let mut groups: Vec<(&String, Vec<usize>)> = Vec::new();
-    for (pe, value) in values.iter().enumerate() {
+    for (&pe, value) in numbers.iter().zip(values) {
         match groups.iter_mut().find(|(other, _)| *other == value) {
             Some((_, pes)) => pes.push(pe),
             None => groups.push((value, vec![pe])),

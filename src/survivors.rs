@@ -8,33 +8,33 @@
 //! If a PE is lost at the very end, some may have the team while the others start again: their team has a dead member,
 //! so its next call fails, they come here again, and the others are waiting for them.
 
-use std::sync::{Arc, PoisonError};
-
 use crate::core::Core;
 use crate::error::{Error, ErrorKind, Result};
 use crate::group::Group;
 use crate::sync::gather::SHOWN;
-use crate::sync::words::wait_for;
-use crate::sync::{Call, Why};
+use crate::sync::{Call, Idle, Why, Words};
 use crate::watch::lookout::peer_lost;
-use crate::watch::{Loss, State};
+use crate::watch::{How, Loss, State};
 
 /// Makes the team of those that are left of `group`. Collective over them. Blocks.
 #[track_caller]
-pub(crate) fn survivors(core: &Core, group: &Group) -> Result<Arc<Group>> {
+pub(crate) fn survivors(core: &Core, group: &Group) -> Result<Group> {
     core.link.require_own_process()?;
     let lookout = core.link.lookout();
     let _open = group.begin(&core.link, Call::Survivors, group.slot().1);
-    let _one_at_a_time = core.gathering.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
         lookout.acknowledge(&lookout.board().losses());
         let left = left(core, group);
         let me = core.link.me();
         let Some(index) = left.iter().position(|pe| *pe == me) else { return Err(given_up(core)) };
-        match gather(core, &left, index, group.slot().0) {
-            Err(error) if matches!(error.kind(), ErrorKind::PeerLost { .. }) => {}
-            outcome => return outcome.map(Arc::new),
+        let outcome = gather(core, group, &left, index);
+        match &outcome {
+            Err(error) if error.kind().is_lost() => continue,
+            // Not alike for all: the others may still be at it.
+            Err(error) if matches!(error.kind(), ErrorKind::Timeout { .. }) => {}
+            _ => group.has_gathered(&left),
         }
+        return outcome;
     }
 }
 
@@ -55,32 +55,31 @@ fn given_up(core: &Core) -> Error {
 }
 
 /// One try to make a team of exactly `left`; fails with `PeerLost` if another PE goes meanwhile.
-fn gather(core: &Core, left: &[usize], index: usize, slot: usize) -> Result<Group> {
-    let key = left.iter().fold(slot as u64 + 1, |key, pe| (key ^ *pe as u64).wrapping_mul(0x100_0000_01b3)) | 1 << 63;
-    let (slot, epoch) = take_slot(core, left, key)?;
-    let group = Group::new(&core.link, &core.layout, left, index, slot, epoch, core.radix);
-    let row = core.link.lookout().row();
-    let read_by_all = group.settle(&core.link).and_then(|()| {
-        row.inspect(|row| row.gather().clear(row));
-        group.settle(&core.link)
-    });
-    if let Err(error) = read_by_all {
-        core.slots.release(slot, group.slot().1);
+fn gather(core: &Core, group: &Group, left: &[usize], index: usize) -> Result<Group> {
+    let (slot, epoch) = take_slot(core, group, left)?;
+    let made = Group::new(&core.link, &core.layout, left, index, slot, epoch, core.radix);
+    if let Err(error) = made.settle(&core.link) {
+        core.slots.release(slot, made.slot().1);
         return Err(error);
     }
-    Ok(group)
+    Ok(made)
 }
 
 /// Takes the lowest slot that is free on all of them, and the last epoch in it.
-fn take_slot(core: &Core, left: &[usize], key: u64) -> Result<(usize, u64)> {
+fn take_slot(core: &Core, group: &Group, left: &[usize]) -> Result<(usize, u64)> {
     for attempt in 0.. {
-        let key = key ^ (attempt << 48);
-        let free = exchange(core, left, 0, key, core.slots.free_map())?;
-        let slot = core.slots.common(&free).ok_or(ErrorKind::NoTeamSlot { slots: core.layout.slots })?;
+        let key = group.key(left) ^ (attempt << 48);
+        let exchange = |phase, mine| exchange(core, group.slot().0, left, phase, key, mine);
+        let free = exchange(0, core.slots.free_map())?;
+        let Some(slot) = core.slots.common(&free) else {
+            // Also where it leads to nothing: nobody shows anything else before all have read this.
+            exchange(1, [0; SHOWN])?;
+            return Err(ErrorKind::NoTeamSlot { slots: core.layout.slots }.into());
+        };
         // Another thread may be splitting another team, and may have been faster.
         let taken = core.slots.take(slot);
         let mine = [taken.is_some().into(), taken.unwrap_or(0), 0, 0];
-        let claims = exchange(core, left, 1, key, mine).inspect_err(|_| {
+        let claims = exchange(1, mine).inspect_err(|_| {
             if taken.is_some() {
                 core.slots.give_back(slot);
             }
@@ -95,23 +94,47 @@ fn take_slot(core: &Core, left: &[usize], key: u64) -> Result<(usize, u64)> {
     unreachable!("the loop has no end")
 }
 
-/// What each of `left` shows in a phase.
-fn exchange(core: &Core, left: &[usize], phase: usize, key: u64, mine: [u64; SHOWN]) -> Result<Vec<[u64; SHOWN]>> {
+/// What each of `left` shows in a phase, in the place of the team in `slot`.
+fn exchange(
+    core: &Core,
+    slot: usize,
+    left: &[usize],
+    phase: usize,
+    key: u64,
+    mine: [u64; SHOWN],
+) -> Result<Vec<[u64; SHOWN]>> {
     let (link, board) = (&core.link, core.link.lookout().board());
     let rows: Vec<_> = left.iter().filter_map(|pe| board.row(*pe)).collect();
     if let Some(row) = link.lookout().row() {
-        row.gather().show(&row, phase, key, mine);
+        row.gather(slot).show(&row, phase, key, mine);
     }
     let mut shown: Vec<Option<[u64; SHOWN]>> = vec![None; rows.len()];
-    let awaited = left.iter().copied().find(|pe| *pe != link.me());
-    wait_for(link, Why { call: Call::Survivors, on: awaited }, || {
+    let mut look = || -> Result<Option<usize>> {
         for (row, shown) in rows.iter().zip(&mut shown).filter(|(_, shown)| shown.is_none()) {
-            *shown = row.gather().look(row, phase, key);
+            *shown = row.gather(slot).look(row, phase, key);
             if shown.is_none() && (row.how().is_some() || row.state() != State::Running) {
-                let how = row.how().unwrap_or(crate::watch::How::Exited(0));
+                let how = row.how().unwrap_or(How::Exited(0));
                 return Err(peer_lost(Loss { pe: row.pe, how }));
             }
         }
-        Ok(shown.iter().copied().collect())
-    })
+        Ok(rows.iter().zip(&shown).find(|(_, shown)| shown.is_none()).map(|(row, _)| row.pe))
+    };
+    let mut idle = Idle::default();
+    let outcome = loop {
+        match look() {
+            Ok(None) => break Ok(()),
+            Err(error) => break Err(error),
+            Ok(Some(pe)) => {
+                let why = Why { call: Call::Survivors, on: Some(pe) };
+                if let Err(error) = link.pause(&mut idle, why) {
+                    break Err(error);
+                }
+                if idle.bell.is_some() {
+                    link.lookout().wait(why.on);
+                }
+            }
+        }
+    };
+    link.resume(idle);
+    outcome.map(|()| shown.into_iter().flatten().collect())
 }

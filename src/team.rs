@@ -82,7 +82,7 @@ impl<'w> Team<'w> {
     /// has given up ([`World::abandon`](crate::World::abandon)); [`Timeout`](ErrorKind::Timeout).
     #[track_caller]
     pub fn survivors(&self) -> Result<Team<'w>> {
-        survivors(self.core, &self.group).map(|group| Team { core: self.core, group })
+        survivors(self.core, &self.group).map(|group| Team { core: self.core, group: Arc::new(group) })
     }
 
     /// Blocks until all members have called it. Collective over the team. Says nothing about puts: for that, see

@@ -122,7 +122,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("gather-relaxed-stores", "under the key", Mutation::RelaxedStores, GATHER),
     mutant("gather-relaxed-loads", "under the key", Mutation::RelaxedLoads, GATHER),
     mutant("fate-relaxed-adds", "before the fate", Mutation::RelaxedAdds, FATE),
-    mutant("fate-relaxed-loads", "before the fate", Mutation::RelaxedLoads, FATE),
+    mutant("fate-relaxed-loads", "when a fate is seen", Mutation::RelaxedLoads, FATE),
     mutant("signal-relaxed-stores", RACE, Mutation::RelaxedStores, SIGNAL_SET),
     mutant("signal-relaxed-loads", RACE, Mutation::RelaxedLoads, SIGNAL_SET),
     mutant("signal-relaxed-adds", RACE, Mutation::RelaxedAdds, SIGNAL_ADD),

@@ -154,6 +154,7 @@ fn job(line: Line) -> Result<Job, Refused> {
             program
         }
     };
+    let flight_file = flight_file(&env);
     if let Some(dir) = line.wdir {
         let failed = |e| refused(format!("--wdir {}: {e}", dir.display()));
         std::env::set_current_dir(&dir).map_err(failed)?;
@@ -166,7 +167,7 @@ fn job(line: Line) -> Result<Job, Refused> {
         Then::End => OnFailure::End,
         Then::Continue => OnFailure::Continue,
     };
-    let (tag, timeout, stdin, flight_file) = (line.tag, line.timeout, line.stdin, flight_file(&env));
+    let (tag, timeout, stdin) = (line.tag, line.timeout, line.stdin);
     Ok(Job { n_pes, program, args: command.collect(), env, bind, tag, timeout, stdin, on_failure, flight_file })
 }
 
@@ -179,7 +180,8 @@ fn flight_file(env: &[(OsString, OsString)]) -> Option<PathBuf> {
     if let Some(text) = given.or_else(|| std::env::var_os(NAME)).as_ref().and_then(|text| text.to_str()) {
         let _ = config.set(NAME, text);
     }
-    config.flight_file()
+    // Before the launcher changes its directory.
+    config.flight_file().map(|file| std::path::absolute(&file).unwrap_or(file))
 }
 
 /// `VAR=VALUE`, or `VAR` with the launcher's own value, if it has one.

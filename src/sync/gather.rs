@@ -1,9 +1,11 @@
 //! Agreement of those that are left: in each of two phases every PE shows a few words under a key, in its own row, and
 //! takes those of the others once they stand under the same key.
 //!
-//! A key says who is left; a PE that sees another set of PEs looks for another key, and nobody takes what it shows. Before
-//! a key is used a second time, all have cleared it, with a barrier on either side. Who waits, and how it learns that
-//! somebody else is lost meanwhile, is the caller's affair.
+//! A key says which team agrees, for which time, and who is left of it, so it is never used twice; a PE that sees another
+//! set of PEs looks for another key, and nobody takes what it shows. Every agreement has both phases: whoever begins the
+//! next, and so replaces its words of the first phase, has seen those of the second of all, who have taken the first ones
+//! by then. Or it has found that somebody else is lost: then what others take in the middle of the change is of no use to
+//! them, since they will find the same. Who waits, and how it learns of losses, is the caller's affair.
 
 use crate::sync::atom::{Atoms, observe, publish};
 
@@ -42,11 +44,6 @@ impl Gather {
             *value = observe(row.word(at + 8 + 8 * i));
         }
         Some(words)
-    }
-
-    /// Shows nothing any more.
-    pub fn clear<A: Atoms>(self, row: &A) {
-        (0..2).for_each(|phase| publish(row.word(self.phase(phase)), 0));
     }
 
     fn phase(self, phase: usize) -> usize {

@@ -316,11 +316,11 @@ impl Link {
         if era == 0 { Ok(()) } else { self.lookout.require(why.on.into_iter()) }
     }
 
-    /// Prints what all PEs of the host do; one PE of the host does it.
+    /// Prints what all PEs of the host do, unless one of them has just done it.
     #[cold]
     fn warn_of_stall(&self, waited: Duration) {
         let board = self.lookout.board();
-        if board.claim_stall(self.me) {
+        if board.claim_stall(self.patience.stall_warn.unwrap_or_default()) {
             let (me, table) = (self.me, report::table(board));
             eprintln!("shmem: PE {me} has waited for {:.1} s (SHMEM_STALL_WARN)\n{table}", waited.as_secs_f64());
         }
@@ -430,9 +430,6 @@ impl Words for Link {
             && let Some(bed) = self.bed(self.me)
         {
             park::get_up(&bed);
-        }
-        if idle.stalled {
-            self.lookout.board().end_stall(self.me);
         }
     }
 }

@@ -106,12 +106,10 @@ pub(crate) struct Activity {
     pub(crate) on: Option<usize>,
 }
 
-/// How far back a call is looked for that has not ended: each thread of a PE is in one call at most.
-const RECENT: u64 = 64;
-
-/// The calls that a PE is in, the latest last.
+/// The calls that a PE is in, the latest last; a call during which other threads have made as many calls as are kept is
+/// not seen any more.
 pub(crate) fn open(row: &Row<'_>) -> Vec<Activity> {
-    recent(row, RECENT).into_iter().filter(|activity| activity.ended.is_none()).collect()
+    recent(row, SLOTS).into_iter().filter(|activity| activity.ended.is_none()).collect()
 }
 
 /// The last calls of a PE, up to `most`, the latest last.
@@ -125,7 +123,7 @@ pub(crate) fn recent(row: &Row<'_>, most: u64) -> Vec<Activity> {
 /// The last call in which a PE met all PEs of the world, if it is among its last calls.
 pub(crate) fn last_meeting(row: &Row<'_>) -> Option<Activity> {
     let alone = [Call::None, Call::Wait, Call::SetLock, Call::ClearLock, Call::Send, Call::Receive, Call::Quiet];
-    recent(row, RECENT).into_iter().rfind(|activity| activity.team == 0 && !alone.contains(&activity.call))
+    recent(row, SLOTS).into_iter().rfind(|activity| activity.team == 0 && !alone.contains(&activity.call))
 }
 
 fn understand(row: &Row<'_>, event: Event) -> Activity {
@@ -212,7 +210,7 @@ mod tests {
         call(Call::SetLock, 4096, 0);
         call(Call::Wait, 0, 0);
         assert_eq!(last_meeting(&row).map(|meeting| (meeting.call, meeting.number)), Some((Call::Barrier, 7)));
-        (0..RECENT).for_each(|_| call(Call::Wait, 0, 0));
+        (0..SLOTS).for_each(|_| call(Call::Wait, 0, 0));
         assert_eq!(last_meeting(&row), None);
     }
 

@@ -6,6 +6,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use rustix::fs::SealFlags;
 use rustix::process::getpid;
@@ -31,15 +32,14 @@ const NEWS: usize = 128;
 const STALL: usize = 256;
 const FLIGHT: usize = 264;
 
-// A row: words about its PE, then the recorder, then the texts.
+// A row: words about its PE, then the recorder, the texts, and the places of agreements.
 const PE: usize = 0;
 const PID: usize = 8;
 const STATE: usize = 16;
 const NAMESPACE: usize = 24;
 const WATCHED: usize = 32;
 const FATE: usize = 128;
-const GATHER: usize = 256;
-const EVENTS: usize = 384;
+const EVENTS: usize = 256;
 const TEXTS: usize = EVENTS + Recorder::bytes(SLOTS);
 
 /// Events that are kept of each PE.
@@ -48,9 +48,11 @@ pub(crate) const SLOTS: u64 = 2048;
 pub(crate) const TEXT_SLOTS: usize = 256;
 pub(crate) const TEXT_BYTES: usize = 64;
 
-const _: () = assert!(Gather::BYTES <= EVENTS - GATHER);
+const GATHERS: usize = TEXTS + TEXT_SLOTS * TEXT_BYTES;
+/// Teams that can agree at once on who is left: as many as there can be.
+const TEAMS: usize = 256;
 
-const ROW: usize = (TEXTS + TEXT_SLOTS * TEXT_BYTES).next_multiple_of(PAGE);
+const ROW: usize = (GATHERS + TEAMS * Gather::BYTES).next_multiple_of(PAGE);
 
 /// How far a PE has got, as it says itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -164,19 +166,28 @@ impl Board {
         losses.into_iter().map(|((how, _), pe)| Loss { pe, how: How::decode(how) }).collect()
     }
 
-    /// Takes the right to print the table of a stall; one PE of the host has it at a time.
-    pub(crate) fn claim_stall(&self, me: usize) -> bool {
-        claim(self.memory.word(STALL), 0, me as u64 + 1) == 0
+    /// This PE's own account of its end, in place of whatever was declared.
+    pub(crate) fn amend(&self, loss: Loss) {
+        if let Some(row) = self.row(loss.pe) {
+            fate::amend(row.word(FATE), self.memory.word(NEWS), loss.how.encode());
+        }
+    }
+
+    /// The status with which a PE has ended the whole job, if one has.
+    pub(crate) fn ended_job(&self) -> Option<u8> {
+        self.rows().find_map(|row| if let Some(How::EndedJob(status)) = row.how() { Some(status) } else { None })
+    }
+
+    /// Takes the right to print the table of a stall: one PE of the host in any `apart`.
+    pub(crate) fn claim_stall(&self, apart: Duration) -> bool {
+        let (now, last) = (nanoseconds(), observe(self.memory.word(STALL)));
+        let again = last == 0 || u128::from(now.saturating_sub(last)) >= apart.as_nanos();
+        again && claim(self.memory.word(STALL), last, now) == last
     }
 
     /// Takes the right to write the flight recorders' file, once for the board.
     pub(crate) fn claim_flight(&self, me: usize) -> bool {
         claim(self.memory.word(FLIGHT), 0, me as u64 + 1) == 0
-    }
-
-    /// Gives it back, if this PE has it.
-    pub(crate) fn end_stall(&self, me: usize) {
-        claim(self.memory.word(STALL), me as u64 + 1, 0);
     }
 
     /// The clock by which ticks of this host can be read.
@@ -233,9 +244,9 @@ impl Row<'_> {
         self.fate().map(|(how, _)| How::decode(how))
     }
 
-    /// Where the PE agrees with others on who is left.
-    pub(crate) fn gather(&self) -> Gather {
-        Gather { at: GATHER }
+    /// Where the PE agrees with the others of a team, by its slot, on who is left.
+    pub(crate) fn gather(&self, slot: usize) -> Gather {
+        Gather { at: GATHERS + slot % TEAMS * Gather::BYTES }
     }
 
     pub(crate) fn recorder(&self) -> Recorder {
@@ -287,14 +298,14 @@ pub(crate) struct Clock {
 
 impl Clock {
     /// How long ago a moment was.
-    pub(crate) fn ago(&self, ticks: u64) -> std::time::Duration {
+    pub(crate) fn ago(&self, ticks: u64) -> Duration {
         let (Moment([tick0, nano0]), Moment([tick1, nano1])) = (self.start, self.now);
         let nanos_per_tick = (nano1.saturating_sub(nano0)) as f64 / (tick1.saturating_sub(tick0)).max(1) as f64;
-        std::time::Duration::from_nanos((tick1.saturating_sub(ticks) as f64 * nanos_per_tick) as u64)
+        Duration::from_nanos((tick1.saturating_sub(ticks) as f64 * nanos_per_tick) as u64)
     }
 
     /// How long after the board's beginning a moment was.
-    pub(crate) fn since_start(&self, ticks: u64) -> std::time::Duration {
+    pub(crate) fn since_start(&self, ticks: u64) -> Duration {
         self.ago(self.start.0[0]).saturating_sub(self.ago(ticks))
     }
 }

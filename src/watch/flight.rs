@@ -9,7 +9,13 @@ use std::path::{Path, PathBuf};
 /// say) is not replaced by one.
 pub(crate) fn write(file: &Path, text: &str) -> std::io::Result<()> {
     // Through a link, its target is replaced.
-    let file = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
+    let file = match fs::canonicalize(file) {
+        Ok(target) => target,
+        Err(_) if fs::symlink_metadata(file).is_ok_and(|there| there.is_symlink()) => {
+            return Err(std::io::Error::other("there is a link to nothing"));
+        }
+        Err(_) => file.to_owned(),
+    };
     if fs::metadata(&file).is_ok_and(|there| !there.is_file()) {
         return Err(std::io::Error::other("there is something else than a file"));
     }

@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorKind};
 use crate::sync::atom::{observe, publish};
 use crate::watch::activity::{self, Begun, Texts};
 use crate::watch::board::{Board, Row, State};
-use crate::watch::loss::{How, Loss};
+use crate::watch::loss::Loss;
 use crate::watch::{flight, report};
 
 thread_local! {
@@ -68,7 +68,7 @@ impl Lookout {
     #[cold]
     fn report(&self) -> Result<(), Error> {
         let Some(loss) = self.loss() else { return Ok(()) };
-        if let How::EndedJob(status) = loss.how {
+        if let Some(status) = self.board.ended_job() {
             std::process::exit(status.into());
         }
         if let Some(file) = self.flight_file.as_ref().filter(|_| self.board.claim_flight(self.me)) {

@@ -23,8 +23,8 @@ const GRACE: Duration = Duration::from_millis(5);
 /// Stack of the thread, which calls nothing deep.
 const STACK: usize = 64 << 10;
 
-/// PEs that one watches over, a descriptor each. More than that many neighbours would have to end at one moment for an end
-/// to go unseen.
+/// PEs that one watches over, a descriptor each. More than that many neighbours would have to end at one moment for the end
+/// of one to go unseen.
 pub(crate) const MOST: usize = 32;
 
 /// A descriptor that tells when this process ends, and true; where the system has none, one that tells nothing.
@@ -100,10 +100,12 @@ fn keep(board: &Board, mut watched: Vec<(usize, Arc<OwnedFd>)>, stop: &OwnedFd) 
 
 /// The process of this PE is no more.
 fn ended(board: &Board, pe: usize) {
+    if let Some(status) = board.ended_job() {
+        // Whatever this process is doing. It may have been another PE that did so, and this one its consequence.
+        std::process::exit(status.into());
+    }
     let Some(row) = board.row(pe) else { return };
     match row.how() {
-        // Whatever this process is doing.
-        Some(How::EndedJob(status)) => std::process::exit(status.into()),
         Some(_) => {}
         None if row.state() == State::Left => {}
         None => {

@@ -20,7 +20,7 @@ impl World {
     /// Goes on without the PEs that were lost: returns the team of those that are left, in world order. By this call a
     /// PE *acknowledges* all losses so far, and its calls fail no more because of them. From then on the world's own
     /// collective calls ([`barrier_all`](Self::barrier_all), [`alloc`](Self::alloc), its end …) are among those that are
-    /// left; PE numbers stay as they are. Teams with a lost member fail for ever: make others from this one. What lies
+    /// left; PE numbers stay as they are, in reports too. Teams with a lost member fail for ever: make others from this one. What lies
     /// in the heap stays as it is, and what was put to a lost PE is lost with it.
     ///
     /// Collective over the PEs that are left: blocks until all of them have called it, or are lost, too. An allocation
@@ -53,7 +53,7 @@ impl World {
     pub fn survivors(&self) -> Result<Team<'_>> {
         let site = Location::caller();
         loop {
-            let group = survivors(&self.core, &self.core.world)?;
+            let group = Arc::new(survivors(&self.core, &self.core.world)?.worldly());
             match self.settle_heap(&group) {
                 // Another is lost meanwhile: those that noticed start again, and the others come to them.
                 Err(error) if error.kind().is_lost() => self.core.slots.release(group.slot().0, group.slot().1),

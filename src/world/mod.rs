@@ -320,7 +320,11 @@ impl World {
     /// # Ok::<(), shmem::Error>(())
     /// ```
     pub fn global_exit(&self, status: u8) -> ! {
-        self.give_up(How::EndedJob(status));
+        if self.is_own_process() {
+            let end = Loss { pe: self.me(), how: How::EndedJob(status) };
+            self.core.link.declare(end);
+            self.core.link.lookout().board().amend(end);
+        }
         std::process::exit(status.into())
     }
 

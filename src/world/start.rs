@@ -78,8 +78,8 @@ pub(super) fn start(mut config: Config, mut boot: Box<dyn Bootstrap + Send + Syn
     boot.allgather(&[])?;
     tracing::debug!(me, n_pes, heap = plan.heap, "world started");
 
-    let (living, gathering, layout, radix) = (Mutex::new(None), Mutex::new(()), plan.layout, plan.radix);
-    let core = Core { link, layout, radix, slots, world, living, gathering, shared, config };
+    let (living, layout, radix) = (Mutex::new(None), plan.layout, plan.radix);
+    let core = Core { link, layout, radix, slots, world, living, shared, config };
     Ok(World { core: Arc::new(core), vigil, boot: boot.into() })
 }
 

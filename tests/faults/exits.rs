@@ -14,6 +14,10 @@ fn one_pe_ends_the_job_wherever_the_others_are() {
         let (status, ender) = told.split_once(',').unwrap();
         if world.me() == ender.parse::<usize>().unwrap() {
             std::thread::sleep(Duration::from_millis(20));
+            if status == "43" {
+                // That it gives up is not all that it has to say.
+                world.abandon();
+            }
             world.global_exit(status.parse().unwrap());
         }
         // In a call, asleep, at work: each of the others in another.
@@ -26,7 +30,7 @@ fn one_pe_ends_the_job_wherever_the_others_are() {
             std::hint::spin_loop();
         }
     }
-    for (status, ender) in [(42, 0), (42, 3), (0, 0), (0, 2)] {
+    for (status, ender) in [(42, 0), (42, 3), (0, 0), (0, 2), (43, 1)] {
         let begun = Instant::now();
         let ended = spawn(TEST, 4, |_, command| command.env("FAULT", format!("{status},{ender}")));
         assert!(begun.elapsed() < Duration::from_secs(30), "the busy loops ended");

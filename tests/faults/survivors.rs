@@ -225,3 +225,90 @@ fn heaps_come_together_after_a_loss_in_an_allocation() {
         }
     }
 }
+
+/// An agreement that ends without a team, for all alike, does not spoil the next, whoever comes first to it.
+#[test]
+fn survivors_come_again_when_a_team_slot_is_free() {
+    for late in [0, 1] {
+        let outcomes = super::common::job(
+            3,
+            |builder| builder.set("SHMEM_TEAM_SLOTS", "5").unwrap(),
+            |world| {
+                let teams = [(); 3].map(|()| world.team().split_strided(0, 1, 2).unwrap());
+                if world.me() == 2 {
+                    world.abandon();
+                    return Ok(());
+                }
+                drop(until_lost(|| world.barrier_all()));
+                for _ in 0..2 {
+                    assert_kind!(world.survivors(), ErrorKind::NoTeamSlot { slots: 5 });
+                }
+                for team in teams.into_iter().flatten() {
+                    team.destroy()?;
+                }
+                if world.me() == late {
+                    std::thread::sleep(std::time::Duration::from_millis(100));
+                }
+                assert_eq!(works(world)?, [0, 1]);
+                Ok(())
+            },
+        );
+        outcomes.into_iter().for_each(|pe| pe.unwrap());
+    }
+}
+
+/// Two threads of each PE make the teams of those that are left of two teams, in whichever order.
+#[test]
+fn threads_make_several_such_teams_at_once() {
+    for _ in 0..20 {
+        shmem::local(3, |world| {
+            let teams = [(); 2].map(|()| world.team().split_strided(0, 1, 3).unwrap().unwrap());
+            world.barrier_all()?;
+            if world.me() == 2 {
+                world.abandon();
+                return Ok(());
+            }
+            drop(until_lost(|| world.barrier_all()));
+            std::thread::scope(|threads| {
+                // The PEs begin with different teams.
+                let made: Vec<_> = [world.me(), 1 - world.me()]
+                    .map(|i| {
+                        threads.spawn({
+                            let team = &teams[i];
+                            move || team.survivors()
+                        })
+                    })
+                    .into_iter()
+                    .map(|thread| thread.join().unwrap())
+                    .collect();
+                for team in made {
+                    let team = team.unwrap();
+                    assert_eq!(team.members(), [0, 1]);
+                }
+            });
+            works(world).map(drop)
+        })
+        .unwrap();
+    }
+}
+
+/// Reports of the world's calls name PEs by the numbers that they always had.
+#[test]
+fn reports_after_a_loss_name_pes_by_their_numbers() {
+    shmem::local(4, |world| {
+        if world.me() == 0 {
+            world.abandon();
+            return Ok(());
+        }
+        drop(until_lost(|| world.barrier_all()));
+        world.survivors()?;
+        let bytes = if world.me() == 2 { 16 } else { 8 };
+        let text = world.alloc::<u8>(bytes).unwrap_err().to_string();
+        assert!(
+            text.contains("PE 2 calls alloc(16 bytes)") && text.contains("PEs 1 and 3 call alloc(8 bytes)"),
+            "{text}"
+        );
+        works(world).map(drop)
+    })
+    .unwrap();
+}

@@ -68,18 +68,30 @@ pub fn status(job: Option<u32>) -> Result<String, String> {
     if let Some(job) = job {
         return ask(job);
     }
-    let mut answers: Vec<String> = jobs()?.into_iter().filter_map(|job| ask(job).ok()).collect();
+    let asked: Vec<_> = jobs()?.into_iter().map(|job| std::thread::spawn(move || ask(job))).collect();
+    let answers = asked.into_iter().filter_map(|answer| answer.join().ok());
+    // The jobs of others, and those that end just now, are none to speak of.
+    let mut answers: Vec<_> =
+        answers.filter(|answer| answer.as_ref().err().is_none_or(|why| why.contains(STOPPED))).collect();
     match answers.len() {
         0 => Err("no job of yours runs on this host".into()),
-        1 => Ok(answers.remove(0)),
-        _ => Ok(answers.iter().filter_map(|text| text.lines().next()).map(|line| format!("{line}\n")).collect()),
+        1 => answers.remove(0),
+        _ => Ok(answers
+            .iter()
+            .map(|answer| {
+                answer.as_ref().map_or_else(|why| why.as_str(), |text| text.lines().next().unwrap_or_default())
+            })
+            .map(|line| format!("{line}\n"))
+            .collect()),
     }
 }
+
+const STOPPED: &str = "its launcher is stopped";
 
 fn ask(job: u32) -> Result<String, String> {
     let failed = |e: std::io::Error| match e.kind() {
         Io::ConnectionRefused | Io::NotFound => format!("no job {job} runs on this host"),
-        Io::WouldBlock | Io::TimedOut => format!("job {job} does not answer: its launcher is stopped"),
+        Io::WouldBlock | Io::TimedOut => format!("job {job} does not answer: {STOPPED}"),
         _ => format!("job {job} does not answer: {e}"),
     };
     let stream = address(job).and_then(|address| UnixStream::connect_addr(&address)).map_err(failed)?;

@@ -2,9 +2,9 @@
 //!
 //! When a PE ends that is in a world, the others are told through the board first, and fail by themselves, with messages
 //! of their own. Only then are those that are left ended. What ends may be a wrapper of the PE, long after the PE: when
-//! a PE's connection to the rendezvous closes, the launcher also looks whether its process is still there. With a PE that ends with status 0 without ending its world, the
-//! others are given a moment: it may have left its last barrier while they are still on their way out of it, and would
-//! fail there for nothing.
+//! a PE's connection to the rendezvous closes, the launcher also looks whether its process is still there. With a PE
+//! that ends with status 0 without ending its world, the others are given a moment: it may have left its last barrier
+//! while they are still on their way out of it, and would fail there for nothing.
 
 mod account;
 
