@@ -4,13 +4,13 @@
 //! PEs. On return of a blocking call (after [`Pending::wait`] of a started one) this PE's target is complete and its
 //! source may be overwritten.
 
-use std::any::{TypeId, type_name};
+use std::any::type_name;
 
-use shmem::{Elem, Error, ErrorKind, Result, SymSlice};
+use shmem::{Elem, ErrorKind, Result, SymSlice};
 
 use crate::call::Call;
 use crate::coll::{Coll, Pending};
-use crate::op::{Reduce, Whole};
+use crate::op::Reduce;
 use crate::plan::Collective;
 use crate::task::{Move, Refused};
 
@@ -38,9 +38,8 @@ macro_rules! collectives {
                 $($root: usize,)?
             ) -> Result<()> {
                 let what = $what;
-                let call = self.call::<T>(what, $len(dst.len(), src.len(), self.team().n_pes()), collectives!(@name T $($op)?), collectives!(@finishes T $($op)?));
-                let kernel = collectives!(@kernel self $($value)?);
-                self.run(what, call, src, dst, &kernel, collectives!(@whole T $($op)?))
+                let call = self.call::<T>(what, $len(dst.len(), src.len(), self.team().n_pes()), collectives!(@name T $($op)?));
+                self.run(what, call, src, dst, collectives!(@op $($value)?))
             }
 
             #[doc = concat!("Starts [`", stringify!($name), "`](Self::", stringify!($name), "). Collective; does not block.")]
@@ -53,21 +52,15 @@ macro_rules! collectives {
                 $($root: usize,)?
             ) -> Pending<'b, 't> {
                 let what = $what;
-                let call = self.call::<T>(what, $len(dst.len(), src.len(), self.team().n_pes()), collectives!(@name T $($op)?), collectives!(@finishes T $($op)?));
-                let complete = collectives!(@whole T $($op)?);
-                let kernel = collectives!(@kernel self $($value)?);
-                self.start(what, call, src, dst, kernel, complete)
+                let call = self.call::<T>(what, $len(dst.len(), src.len(), self.team().n_pes()), collectives!(@name T $($op)?));
+                self.start(what, call, src, dst, collectives!(@op $($value)?))
             }
         )*}
     };
     (@name $elem:ident $op:ident) => { <$op as Reduce<$elem>>::NAME };
     (@name $elem:ident) => { "" };
-    (@finishes $elem:ident $op:ident) => { <$op as Reduce<$elem>>::FINISHES };
-    (@finishes $elem:ident) => { false };
-    (@kernel $self:ident $value:ident) => { Whole { op: $value, n: $self.team().n_pes() } };
-    (@kernel $self:ident) => { Move };
-    (@whole $elem:ident $op:ident) => { !partial_results_are_elements::<$elem, $op>() };
-    (@whole $elem:ident) => { false };
+    (@op $value:ident) => { $value };
+    (@op) => { Move };
 }
 
 collectives! {
@@ -155,11 +148,6 @@ from_anywhere! {
     broadcast_from => broadcast (root), |me, roots| roots.contains(&me), |_, _| 0, |_, len| len;
 }
 
-/// Whether a fold of some contributions gives what further folds can take: else each must take all at once.
-pub(crate) fn partial_results_are_elements<T: Elem, R: Reduce<T>>() -> bool {
-    TypeId::of::<T>() == TypeId::of::<R::Acc>() && !R::FINISHES
-}
-
 impl Coll<'_> {
     /// [`Team::barrier`](shmem::Team::barrier), after the end of all that was started.
     ///
@@ -184,14 +172,10 @@ impl Coll<'_> {
         self.run_task(|_| Err::<Refused, _>(error.into()))
     }
 
-    fn call<T: Elem>(&self, what: Collective, len: Result<usize>, op: &'static str, finishes: bool) -> Result<Call> {
+    fn call<T: Elem>(&self, what: Collective, len: Result<usize>, op: &'static str) -> Result<Call> {
         let n_pes = self.team().n_pes();
-        match (what, what.root()) {
-            (_, Some(pe)) if pe >= n_pes => Err(ErrorKind::NoSuchPe { pe, n_pes }.into()),
-            // What is done once to all contributions has no meaning where every PE gets some of them.
-            (Collective::InclusiveScan | Collective::ExclusiveScan, _) if finishes => {
-                Err(Error::other(format!("{op} is not defined for {what}")))
-            }
+        match what.root() {
+            Some(pe) if pe >= n_pes => Err(ErrorKind::NoSuchPe { pe, n_pes }.into()),
             _ => Ok(Call::even(what, len?, type_name::<T>(), op)),
         }
     }

@@ -11,13 +11,16 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::rc::Rc;
 
-use shmem::{Elem, Error, ErrorKind, Kernel, Result, SymSlice, Team, World};
+use shmem::config::show_size;
+use shmem::{Elem, Error, ErrorKind, Result, SymSlice, Team, World};
 
 use crate::call::Call;
+use crate::hand::{Buffers, Plain, Wide};
+use crate::op::Reduce;
 use crate::plan::{Collective, Hosts, Plan, Problem, Uneven};
-use crate::plans::{Algorithm, Room};
-use crate::run::{Buffers, FLAG, Lane, Run};
-use crate::select::{Need, Selection};
+use crate::plans::{Algorithm, Room, wide};
+use crate::run::{FLAG, Hand, Lane, Run};
+use crate::select::{Choice, Need, Selection};
 use crate::task::{Refused, Started, Task};
 use crate::tiny;
 use crate::told::{Aim, RECORD, Stage, Told};
@@ -42,13 +45,31 @@ pub struct Coll<'t> {
 struct State<'t> {
     lane: Lane<'t>,
     calls: u64,
-    plans: HashMap<(Problem, Algorithm), Rc<Plan>>,
+    plans: HashMap<Planned, Rc<Plan>>,
     /// The last one used: programs repeat themselves.
-    latest: Option<(Problem, Algorithm, Rc<Plan>)>,
+    latest: Option<(Planned, Rc<Plan>)>,
     /// Started and not done, in order.
     queue: VecDeque<(u64, Box<dyn Task + 't>)>,
     /// What started calls ended with, until it is asked for.
     ended: HashMap<u64, Error>,
+}
+
+/// What a plan is made of, besides the hosts and the PE.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Planned {
+    problem: Problem,
+    algorithm: Algorithm,
+    /// In how many turns, with partial results that are no elements.
+    turns: Option<usize>,
+}
+
+/// A call that was checked, with its plan.
+struct Prepared<'b, T> {
+    call: Call,
+    planned: Planned,
+    run: Run,
+    digest: u64,
+    objects: (SymSlice<'b, T>, SymSlice<'b, T>),
 }
 
 impl<'t> Coll<'t> {
@@ -121,7 +142,7 @@ impl<'t> Coll<'t> {
 
     /// The algorithm of the latest call, for measurements.
     pub fn latest_algorithm(&self) -> Option<Algorithm> {
-        self.state.borrow().latest.as_ref().map(|(_, algorithm, _)| *algorithm)
+        self.state.borrow().latest.as_ref().map(|(planned, _)| planned.algorithm)
     }
 
     /// The choice of algorithms, to be changed for this team alone. All its PEs must make the same changes.
@@ -151,48 +172,86 @@ impl<'t> Coll<'t> {
     }
 
     /// Runs a collective to its end.
-    pub(crate) fn run<T: Elem, K: Kernel<T>>(
+    pub(crate) fn run<T: Elem, R: Reduce<T>>(
         &self,
         what: Collective,
         call: Result<Call>,
         src: SymSlice<'_, T>,
         dst: SymSlice<'_, T>,
-        kernel: &K,
-        whole: bool,
+        op: R,
     ) -> Result<()> {
         let mut state = self.state.borrow_mut();
         state.advance_all(true);
         let number = state.number();
-        let (call, algorithm, mut run) = match self.prepare(&mut state, number, what, call, src, dst, whole) {
+        let prepared = match self.prepare::<T, R>(&mut state, number, what, call, src, dst) {
             Ok(prepared) => prepared,
             Err(error) => return Refused::new(number, error).advance(&mut state.lane, true).map(|_| ()),
         };
+        let Prepared { call, planned: Planned { problem, algorithm, turns }, mut run, digest, objects } = prepared;
         let report = || call.text(number);
-        if algorithm == Algorithm::Small && tiny::takes(&run.problem, size_of::<T>(), self.team) {
-            return tiny::run(self.team, &run.problem, &run.buffers, kernel, run.digest, &report);
+        if turns.is_some() {
+            let hand = Wide { problem, buffers: self.buffers(number, objects)?, op };
+            return run.advance(&mut state.lane, &hand, &report, true).map(|_| ());
         }
-        run.advance(&mut state.lane, kernel, &report, true).map(|_| ())
+        let hand = Plain { problem, buffers: self.buffers(number, objects)?, op };
+        if algorithm == Algorithm::Small && tiny::takes(&problem, size_of::<T>(), self.team) {
+            return tiny::run(self.team, &hand, digest, &report);
+        }
+        run.advance(&mut state.lane, &hand, &report, true).map(|_| ())
     }
 
     /// Starts a collective. Wrong arguments take part in its turn.
-    pub(crate) fn start<'b, T: Elem, K: Kernel<T> + 't>(
+    pub(crate) fn start<'b, T: Elem, R: Reduce<T> + 't>(
         &'b self,
         what: Collective,
         call: Result<Call>,
         src: SymSlice<'b, T>,
         dst: SymSlice<'b, T>,
-        kernel: K,
-        whole: bool,
+        op: R,
     ) -> Pending<'b, 't> {
         let mut state = self.state.borrow_mut();
         let number = state.number();
-        let prepared = self.place(src).and_then(|src| Ok((src, self.place(dst)?)));
-        let prepared = prepared.and_then(|(src, dst)| self.prepare(&mut state, number, what, call, src, dst, whole));
-        let task: Box<dyn Task + 't> = match prepared {
-            Ok((call, _, run)) => Box::new(Started { number, run, kernel, call }),
+        let task = self.started(&mut state, number, what, call, src, dst, op);
+        let task: Box<dyn Task + 't> = match task {
+            Ok(task) => Box::new(task),
             Err(error) => Box::new(Refused::new(number, error)),
         };
         self.enqueue(state, number, task)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "a call has so many parts")]
+    fn started<T: Elem, R: Reduce<T> + 't>(
+        &self,
+        state: &mut State<'t>,
+        number: u64,
+        what: Collective,
+        call: Result<Call>,
+        src: SymSlice<'_, T>,
+        dst: SymSlice<'_, T>,
+        op: R,
+    ) -> Result<Started<'t>> {
+        let (src, dst) = (self.place(src)?, self.place(dst)?);
+        let prepared = self.prepare::<T, R>(state, number, what, call, src, dst)?;
+        let Prepared { call, planned: Planned { problem, turns, .. }, run, objects, .. } = prepared;
+        Ok(Started { number, run, hand: self.hand(number, problem, turns, objects, op)?, call })
+    }
+
+    /// Who carries out the folds of a call.
+    fn hand<'b, T: Elem, R: Reduce<T> + 'b>(
+        &self,
+        number: u64,
+        problem: Problem,
+        turns: Option<usize>,
+        objects: (SymSlice<'b, T>, SymSlice<'b, T>),
+        op: R,
+    ) -> Result<Box<dyn Hand + 'b>>
+    where
+        't: 'b,
+    {
+        Ok(match turns {
+            None => Box::new(Plain { problem, buffers: self.buffers(number, objects)?, op }),
+            Some(_) => Box::new(Wide { problem, buffers: self.buffers(number, objects)?, op }),
+        })
     }
 
     /// Runs a task to its end, of which `make` is told the number.
@@ -240,19 +299,22 @@ impl<'t> Coll<'t> {
     }
 
     /// The memory of a call.
-    fn buffers<'b, T: Elem>(&self, number: u64, src: SymSlice<'b, T>, dst: SymSlice<'b, T>) -> Result<Buffers<'b, T>>
+    fn buffers<'b, T: Elem, A: Elem>(
+        &self,
+        number: u64,
+        (src, dst): (SymSlice<'b, T>, SymSlice<'b, T>),
+    ) -> Result<Buffers<'b, T, A>>
     where
         't: 'b,
     {
         let half = self.slots.len() / 2;
         let parity = (number % 2) as usize;
-        let slots = self.slots.slice(parity * half..(parity + 1) * half)?.cast::<T>()?;
-        Ok(Buffers { src, dst, work: self.work.cast::<T>()?, slots })
+        let slots = self.slots.slice(parity * half..(parity + 1) * half)?.cast()?;
+        Ok(Buffers { src, dst, work: self.work.cast()?, slots })
     }
 
     /// Checks a call and makes its plan.
-    #[expect(clippy::too_many_arguments, reason = "a call has so many parts")]
-    fn prepare<'b, T: Elem>(
+    fn prepare<'b, T: Elem, R: Reduce<T>>(
         &self,
         state: &mut State<'t>,
         number: u64,
@@ -260,45 +322,51 @@ impl<'t> Coll<'t> {
         call: Result<Call>,
         src: SymSlice<'b, T>,
         dst: SymSlice<'b, T>,
-        whole: bool,
-    ) -> Result<(Call, Algorithm, Run<'b, T>)>
-    where
-        't: 'b,
-    {
+    ) -> Result<Prepared<'b, T>> {
         let call = call?;
         let in_place = self.aliasing(what, call.len, src, dst)?;
         let call = Call { in_place, strict: self.strict, ..call };
-        let (src, dst) = match what {
+        let objects = match what {
             _ if !in_place => (src, dst),
             Collective::ReduceScatter | Collective::Scatter { .. } => (src, src),
             _ => (dst, dst),
         };
-        let buffers = self.buffers(number, src, dst)?;
         let n = self.team.n_pes();
         let problem = Problem { what, n, len: call.len, chunk: 1, in_place };
-        let (algorithm, chunk) = self.selection.choose(&problem, &self.hosts, self.need(&buffers, whole));
-        let problem = Problem { chunk, ..problem };
-        let plan = state.plan(problem, algorithm, &self.hosts, self.team.me());
+        let choice = self.selection.explain(&problem, &self.hosts, self.need::<T, R>(what));
+        let Choice { algorithm, chunk, turns, .. } = choice.ok_or_else(|| self.too_small::<R::Acc>(&call))?;
+        let planned = Planned { problem: Problem { chunk, ..problem }, algorithm, turns };
+        let plan = state.plan(planned, &self.hosts, self.team.me());
         let digest = call.digest(number);
-        Ok((call, algorithm, Run::new(problem, plan, buffers, digest)))
+        Ok(Prepared { call, planned, run: Run::new(plan, digest), digest, objects })
     }
 
     /// What a call has, and asks of an algorithm.
-    fn need<T: Elem>(&self, buffers: &Buffers<'_, T>, whole: bool) -> Need {
-        let room = Room { work: buffers.work.len(), slot: buffers.slots.len() };
-        Need { room, size: size_of::<T>(), whole: whole || self.strict }
+    fn need<T: Elem, R: Reduce<T>>(&self, what: Collective) -> Need {
+        let size = size_of::<T>().max(1);
+        let room = Room { work: self.work.len() / size, slot: self.slots.len() / 2 / size };
+        Need { whole: self.strict, ..Need::of::<T, R>(what, room) }
     }
 
-    /// A reduce-scatter by counts: a run and its kernel.
-    pub(crate) fn scattered<'b, T: Elem, K: Kernel<T>>(
+    /// That the workspace does not hold a partial result of each block.
+    #[cold]
+    fn too_small<A>(&self, call: &Call) -> Error {
+        let blocks = call.len.max(1).min(self.team.n_pes());
+        let (name, value) = ("SHMEM_TEAM_WORKSPACE".into(), show_size(self.team.workspace().len()));
+        let more = 8 * blocks * size_of::<A>();
+        let form = format!("give {} more for {}", show_size(more), call.text(0));
+        ErrorKind::BadSetting { name, value, form }.into()
+    }
+
+    /// A reduce-scatter by counts.
+    pub(crate) fn scattered<'b, T: Elem, R: Reduce<T> + 'b>(
         &self,
         number: u64,
         call: Call,
         (src, dst): (SymSlice<'b, T>, SymSlice<'b, T>),
         mut problem: Uneven,
-        kernel: K,
-        whole: bool,
-    ) -> Result<Started<'b, T, K>>
+        op: R,
+    ) -> Result<Started<'b>>
     where
         't: 'b,
     {
@@ -307,16 +375,19 @@ impl<'t> Coll<'t> {
         if src.offset() + problem.blocks.range(me).start * size_of::<T>() != dst.offset() {
             self.apart(src, dst)?;
         }
-        let buffers = self.buffers(number, src, dst)?;
-        let need = self.need(&buffers, whole);
-        let (algorithm, chunk) = self.selection.choose_uneven(&problem, need);
+        let what = Collective::ReduceScatter;
+        let choice = self.selection.explain_uneven(&problem, &self.hosts, self.need::<T, R>(what));
+        let Choice { algorithm, chunk, turns, .. } = choice.ok_or_else(|| self.too_small::<R::Acc>(&call))?;
         problem.chunk = chunk;
-        let plan = algorithm.plan_uneven(&problem, me).unwrap_or_default();
+        let plan = match turns {
+            None => algorithm.plan_uneven(&problem, me),
+            Some(turns) => wide::plan_uneven(algorithm, &problem, me, turns),
+        };
         // Whose regions lie where they say: sources begin at 0, and of targets only the own is written.
         let (n, len) = (problem.blocks.n(), problem.blocks.total());
-        let shape = Problem { what: Collective::ReduceScatter, n, len, chunk, in_place: false };
-        let run = Run::new(shape, plan.into(), buffers, call.digest(number));
-        Ok(Started { number, run, kernel, call })
+        let shape = Problem { what, n, len, chunk, in_place: false };
+        let run = Run::new(plan.unwrap_or_default().into(), call.digest(number));
+        Ok(Started { number, run, hand: self.hand(number, shape, turns, (src, dst), op)?, call })
     }
 
     /// A collective whose counts are told first.
@@ -337,7 +408,7 @@ impl<'t> Coll<'t> {
             Aim::Gather => Collective::AllGather,
             Aim::Exchange { .. } => Collective::AllToAll,
         };
-        let (buffers, forced) = (self.buffers(number, src, dst)?, self.selection.forced(like));
+        let (buffers, forced) = (self.buffers(number, (src, dst))?, self.selection.forced(like));
         Ok(Told { world: self.world, number, call, aim, records, buffers, forced, stage: Stage::Begun })
     }
 
@@ -382,19 +453,18 @@ impl<'t> State<'t> {
     }
 
     /// This PE's plan, made once.
-    fn plan(&mut self, problem: Problem, algorithm: Algorithm, hosts: &Hosts, me: usize) -> Rc<Plan> {
-        match &self.latest {
-            Some((latest, by, plan)) if *latest == problem && *by == algorithm => Rc::clone(plan),
-            _ => {
-                let plan = self
-                    .plans
-                    .entry((problem, algorithm))
-                    .or_insert_with(|| algorithm.plan(&problem, hosts, me).into());
-                let plan = Rc::clone(plan);
-                self.latest = Some((problem, algorithm, Rc::clone(&plan)));
-                plan
-            }
+    fn plan(&mut self, planned: Planned, hosts: &Hosts, me: usize) -> Rc<Plan> {
+        if let Some((_, plan)) = self.latest.as_ref().filter(|(latest, _)| *latest == planned) {
+            return Rc::clone(plan);
         }
+        let Planned { problem, algorithm, turns } = planned;
+        let make = || match turns {
+            None => algorithm.plan(&problem, hosts, me),
+            Some(turns) => wide::plan(algorithm, &problem, hosts, me, turns),
+        };
+        let plan = Rc::clone(self.plans.entry(planned).or_insert_with(|| make().into()));
+        self.latest = Some((planned, Rc::clone(&plan)));
+        plan
     }
 
     /// Gets started collectives on, in their order: to the end of all if it may block.

@@ -28,7 +28,7 @@
 //! | `calls`, `coll` | what a program calls, and the way from a call to a plan to its end |
 //! | [`plan`], `layout` | the vocabulary |
 //! | [`plans`] | the algorithms, one a file, and their table |
-//! | `run`, `tiny` | the engine, and a shorter way for the smallest messages |
+//! | `run`, `hand`, `tiny` | the engine, what its folds do, and a shorter way for the smallest messages |
 //! | [`check`] | the checker |
 //! | [`op`] | reductions of every type |
 //! | [`select`] | which algorithm a call takes |
@@ -41,6 +41,7 @@ mod call;
 mod calls;
 pub mod check;
 mod coll;
+mod hand;
 mod layout;
 pub mod model;
 pub mod op;

@@ -3,10 +3,11 @@
 //! Tasks of a team take turns: one begins to meet the others when all before it have ended, on every PE in the same
 //! order.
 
-use shmem::{Elem, Error, ErrorKind, Kernel, Meeting, Result};
+use shmem::{Elem, Error, ErrorKind, Meeting, Result};
 
 use crate::call::{Call, refusal};
-use crate::run::{Lane, Run, meet};
+use crate::op::Reduce;
+use crate::run::{Hand, Lane, Run, meet};
 
 /// A collective under way, without its types.
 pub(crate) trait Task {
@@ -15,17 +16,17 @@ pub(crate) trait Task {
 }
 
 /// A collective with what it works on.
-pub(crate) struct Started<'b, T, K> {
+pub(crate) struct Started<'b> {
     pub(crate) number: u64,
-    pub(crate) run: Run<'b, T>,
-    pub(crate) kernel: K,
+    pub(crate) run: Run,
+    pub(crate) hand: Box<dyn Hand + 'b>,
     pub(crate) call: Call,
 }
 
-impl<T: Elem, K: Kernel<T>> Task for Started<'_, T, K> {
+impl Task for Started<'_> {
     fn advance(&mut self, lane: &mut Lane<'_>, block: bool) -> Result<bool> {
         let (number, call) = (self.number, &self.call);
-        self.run.advance(lane, &self.kernel, &|| call.text(number), block)
+        self.run.advance(lane, &*self.hand, &|| call.text(number), block)
     }
 }
 
@@ -60,12 +61,14 @@ impl Task for Refused {
     }
 }
 
-/// Moves elements as they are: the kernel of collectives that combine nothing.
+/// Moves elements as they are: the reduction of collectives that combine nothing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Move;
 
-impl<T: Elem> Kernel<T> for Move {
+impl<T: Elem> Reduce<T> for Move {
     type Acc = T;
+    type Partial = Self;
+    const NAME: &'static str = "";
 
     #[inline(always)]
     fn widen(&self, element: T) -> T {
@@ -78,7 +81,12 @@ impl<T: Elem> Kernel<T> for Move {
     }
 
     #[inline(always)]
-    fn narrow(&self, acc: T) -> T {
+    fn finish(&self, acc: T, _: usize) -> T {
         acc
+    }
+
+    #[inline(always)]
+    fn partial(&self) -> Self {
+        *self
     }
 }

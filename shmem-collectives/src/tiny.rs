@@ -4,10 +4,11 @@
 
 use smallvec::SmallVec;
 
-use shmem::{Elem, Kernel, Meeting, Result, SymSlice, Team};
+use shmem::{Elem, Meeting, Result, SymSlice, Team};
 
+use crate::hand::{Buffers, Plain};
+use crate::op::Reduce;
 use crate::plan::{At, Buf, Collective, Problem};
-use crate::run::Buffers;
 
 /// What travels from one PE.
 type Letter = [u64; Meeting::PAYLOAD];
@@ -19,14 +20,13 @@ pub(crate) fn takes(problem: &Problem, size: usize, team: &Team<'_>) -> bool {
 }
 
 /// Runs a collective to its end. Blocks.
-pub(crate) fn run<T: Elem, K: Kernel<T>>(
+pub(crate) fn run<T: Elem, R: Reduce<T>>(
     team: &Team<'_>,
-    problem: &Problem,
-    buffers: &Buffers<'_, T>,
-    kernel: &K,
+    hand: &Plain<'_, T, R>,
     digest: u64,
     call: &dyn Fn() -> String,
 ) -> Result<()> {
+    let Plain { problem, buffers, op } = hand;
     let (n, me, len) = (problem.n, team.me(), problem.len);
     let words = (len * size_of::<T>()).div_ceil(8);
     let mut meeting = team.meet(digest);
@@ -52,9 +52,9 @@ pub(crate) fn run<T: Elem, K: Kernel<T>>(
     }
     let Some((first, others)) = letters.split_first() else { return Ok(()) };
     write(target(problem, buffers, me, me)?, |i| {
-        let start = kernel.widen(element(first, i));
-        let combine = |left, letter: &Letter| kernel.combine(left, kernel.widen(element(letter, i)));
-        kernel.narrow(others.iter().fold(start, combine))
+        let start = op.widen(element(first, i));
+        let combine = |left, letter: &Letter| op.combine(left, op.widen(element(letter, i)));
+        op.finish(others.iter().fold(start, combine), n)
     })
 }
 
@@ -70,7 +70,7 @@ fn letter<T: Elem>(problem: &Problem, buffers: &Buffers<'_, T>, me: usize, to: u
         Collective::ReduceScatter | Collective::AllToAll => to,
         _ => return Ok(None),
     };
-    let source = buffers.region(problem, &At::new(me, Buf::Src, block * problem.len..(block + 1) * problem.len))?;
+    let source = buffers.outer(problem, &At::new(me, Buf::Src, block * problem.len..(block + 1) * problem.len))?;
     let mut letter = Letter::default();
     let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut letter);
     for (i, bytes) in bytes.chunks_exact_mut(size_of::<T>()).take(problem.len).enumerate() {
@@ -96,7 +96,7 @@ fn target<'b, T: Elem>(problem: &Problem, buffers: &Buffers<'b, T>, me: usize, f
         Collective::AllGather | Collective::Gather { .. } | Collective::AllToAll => from,
         _ => 0,
     };
-    buffers.region(problem, &At::new(me, Buf::Dst, block * problem.len..(block + 1) * problem.len))
+    buffers.outer(problem, &At::new(me, Buf::Dst, block * problem.len..(block + 1) * problem.len))
 }
 
 fn element<T: Elem>(letter: &Letter, i: usize) -> T {

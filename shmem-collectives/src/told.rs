@@ -8,9 +8,10 @@ use shmem::{Elem, ErrorKind, Meeting, Result, SymSlice, World};
 
 use crate::call::Call;
 use crate::coll::apart;
+use crate::hand::{Buffers, Plain};
 use crate::plan::{At, Blocks, Buf, Exchange, Lane as Way, Plan, Problem, Step, Uneven};
 use crate::plans::{Algorithm, Room};
-use crate::run::{Buffers, Lane, Run, meet};
+use crate::run::{Lane, Run, meet};
 use crate::task::{Move, Refused, Task};
 
 /// What one PE tells another.
@@ -49,7 +50,7 @@ pub(crate) struct Told<'b, T> {
 pub(crate) enum Stage<'b, T> {
     Begun,
     Telling(Option<Meeting>),
-    Moving(Run<'b, T>),
+    Moving(Run, Plain<'b, T, Move>),
     Refused(Refused),
 }
 
@@ -63,12 +64,12 @@ impl<T: Elem> Task for Told<'_, T> {
                 return Ok(false);
             }
             self.stage = match self.listen(lane) {
-                Ok(run) => Stage::Moving(run),
+                Ok((run, hand)) => Stage::Moving(run, hand),
                 Err(error) => Stage::Refused(Refused::new(self.number, error)),
             };
         }
         match &mut self.stage {
-            Stage::Moving(run) => run.advance(lane, &Move, &|| self.call.text(self.number), block),
+            Stage::Moving(run, hand) => run.advance(lane, hand, &|| self.call.text(self.number), block),
             Stage::Refused(refused) => refused.advance(lane, block),
             Stage::Begun | Stage::Telling(_) => Ok(false),
         }
@@ -95,7 +96,7 @@ impl<'b, T: Elem> Told<'b, T> {
     }
 
     /// The plan, of what the others told.
-    fn listen(&self, lane: &Lane<'_>) -> Result<Run<'b, T>> {
+    fn listen(&self, lane: &Lane<'_>) -> Result<(Run, Plain<'b, T, Move>)> {
         let (me, n) = (lane.team.me(), lane.team.n_pes());
         let words = self.records.slice(..n * RECORD)?.to_vec();
         let told = words.as_chunks::<RECORD>().0;
@@ -112,7 +113,7 @@ impl<'b, T: Elem> Told<'b, T> {
         };
         // Every region of the plan lies where it says, whoever it belongs to.
         let problem = Problem { what: crate::plan::Collective::AllToAll, n, len: 0, chunk: 1, in_place: false };
-        Ok(Run::new(problem, plan.into(), buffers, self.call.digest(self.number)))
+        Ok((Run::new(plan.into(), self.call.digest(self.number)), Plain { problem, buffers, op: Move }))
     }
 
     /// A handle for all that the plan takes from or puts into a buffer: another PE's may be longer than the own.

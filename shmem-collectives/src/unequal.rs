@@ -8,9 +8,8 @@ use std::any::type_name;
 use shmem::{Elem, ErrorKind, Result, SymSlice};
 
 use crate::call::{Call, digest};
-use crate::calls::partial_results_are_elements;
 use crate::coll::{Coll, Pending};
-use crate::op::{Reduce, Whole};
+use crate::op::Reduce;
 use crate::plan::{Blocks, Lane, Uneven};
 use crate::told::{Aim, Told};
 
@@ -79,8 +78,7 @@ impl<'t> Coll<'t> {
     ) -> Result<()> {
         self.run_task(|number| {
             let (call, problem) = self.scatter_v::<T, R>(dst.len(), src.len(), counts)?;
-            let kernel = Whole { op, n: self.team().n_pes() };
-            self.scattered(number, call, (src, dst), problem, kernel, !partial_results_are_elements::<T, R>())
+            self.scattered(number, call, (src, dst), problem, op)
         })
     }
 
@@ -96,8 +94,7 @@ impl<'t> Coll<'t> {
         self.start_task(|number| {
             let (call, problem) = self.scatter_v::<T, R>(dst.len(), src.len(), counts)?;
             let objects = (self.place(src)?, self.place(dst)?);
-            let kernel = Whole { op, n: self.team().n_pes() };
-            self.scattered(number, call, objects, problem, kernel, !partial_results_are_elements::<T, R>())
+            self.scattered(number, call, objects, problem, op)
         })
     }
 

@@ -7,6 +7,7 @@ mod common;
 
 mod errors;
 mod even;
+mod partial;
 mod places;
 mod sequences;
 mod strict;

@@ -5,7 +5,7 @@ use shmem_collectives::Coll;
 use shmem_collectives::op::Type;
 use shmem_collectives::plans::Algorithm;
 
-use crate::case::{Case, Memory, Spec, need};
+use crate::case::{Case, Memory, Spec};
 use crate::layout::Operation;
 use crate::time::{Clock, Times};
 use crate::{Bench, Sizes};
@@ -25,7 +25,7 @@ pub(crate) fn run(world: &World, operation: Operation, bench: &Bench) -> Result<
     if let (Some(algorithm), Operation::Collective(what)) = (algorithm, operation) {
         coll.selection_mut().force(what.name(), algorithm)?;
     }
-    let size = need(sizes.ty, sizes.op).map_err(shmem::Error::other)?.size;
+    let size = sizes.ty.size();
     let lens = if operation.is_sized() { sizes.lens(size) } else { vec![1] };
     let block = lens.last().copied().unwrap_or(1).saturating_mul(size);
     let (from, into) = operation.blocks(n);

@@ -63,12 +63,12 @@ impl Spec<'_, '_> {
     }
 }
 
-/// What a reduction asks of an algorithm besides memory.
+/// What a collective asks of an algorithm besides memory.
 ///
 /// # Errors
-/// Why there is no such.
-pub(crate) fn need(ty: Type, op: Op) -> Result<Need, String> {
-    dispatch(ty, op, Needs)
+/// Why there is no such reduction.
+pub(crate) fn need(what: Collective, ty: Type, op: Op) -> Result<Need, String> {
+    dispatch(ty, op, Needs(what))
 }
 
 /// Calls `visit` with a typed reduction: of those that the library has, the ones that NCCL's tests have, too. Each
@@ -94,13 +94,13 @@ fn dispatch<V: Visit>(ty: Type, op: Op, visit: V) -> Result<V::Out, String> {
     pairs!(U8: u8, I32: i32, I64: i64, F16: f16, Bf16: bf16, F32: f32, F64: f64; Sum, Prod, Min, Max, Avg)
 }
 
-struct Needs;
+struct Needs(Collective);
 
 impl Visit for Needs {
     type Out = Need;
 
     fn visit<T: Elem, R: Reduce<T>>(self, _: R) -> Need {
-        Need::of::<T, R>(Room::default())
+        Need::of::<T, R>(self.0, Room::default())
     }
 }
 

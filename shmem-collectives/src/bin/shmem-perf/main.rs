@@ -22,7 +22,7 @@ use clap::{Args, Parser, Subcommand};
 use shmem::config::{self, Config};
 use shmem::{Result, World};
 use shmem_collectives::op::{Op, Type};
-use shmem_collectives::plan::Hosts;
+use shmem_collectives::plan::{Collective, Hosts};
 
 use crate::layout::Operation;
 
@@ -176,7 +176,7 @@ impl Bench {
                 return Some(error.to_string());
             }
         }
-        case::need(ty, op).err()
+        case::need(Collective::AllReduce, ty, op).err()
     }
 }
 

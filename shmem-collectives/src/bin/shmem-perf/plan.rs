@@ -23,7 +23,7 @@ pub(crate) fn print(plan: &Plan, config: &Config) -> Result<(), String> {
     let selection = Selection::new(config).map_err(|error| text(&error))?;
     let hosts = hosts.clone().unwrap_or_else(|| Hosts::one(pes.unwrap_or(2)));
     let n = hosts.n();
-    let mut need = need(sizes.ty, sizes.op)?;
+    let mut need = need(what, sizes.ty, sizes.op)?;
     need.room = Coll::room(config.team_workspace, n, need.size);
     println!(
         "# {what}: {n} PEs on {}, workspace of {}",
@@ -38,10 +38,13 @@ pub(crate) fn print(plan: &Plan, config: &Config) -> Result<(), String> {
     for len in sizes.lens(need.size) {
         let problem = Problem { what, n, len, chunk: 1, in_place: false };
         let choice = selection.explain(&problem, &hosts, need);
-        let piece = show_size(choice.chunk.min(len) * need.size);
+        let choice = choice.ok_or_else(|| format!("SHMEM_TEAM_WORKSPACE is too small for {what} of {n} PEs"))?;
+        // What is moved, where that is no elements.
+        let bytes = need.held(choice.algorithm).unwrap_or(need.size);
+        let piece = show_size(choice.chunk.min(len) * bytes);
         let size = show_size(len * need.size);
         let planned = Problem { chunk: choice.chunk, ..problem };
-        let predicted = simulate(choice.algorithm, &planned, &hosts, &Machine::MEASURED, need.size);
+        let predicted = simulate(choice.algorithm, &planned, &hosts, &Machine::MEASURED, bytes);
         let time = predicted.map_or_else(|_| "-".into(), |report| format!("{:.2} us", report.ns / 1e3));
         println!("  {size:>9}  {len:>9}  {:<12}  {piece:>9}  {time:>12}  {}", choice.algorithm.name(), choice.because);
     }
