@@ -15,6 +15,7 @@ pub(crate) struct Call {
     pub(crate) code: (u64, Option<usize>),
     /// Elements of a block, or whatever length must be equal.
     pub(crate) len: usize,
+    /// The type of the elements; nothing where there are none.
     pub(crate) elem: &'static str,
     pub(crate) op: &'static str,
     /// Further arguments that must be equal, as a digest and for the report. Empty for most: nothing is allocated then.
@@ -54,7 +55,11 @@ impl Call {
         if let Some(root) = self.code.1 {
             text += &format!(" of root {root}");
         }
-        text += &format!(" #{number} ({}", Short(self.elem));
+        text += &format!(" #{number}");
+        if self.elem.is_empty() {
+            return text;
+        }
+        text += &format!(" ({}", Short(self.elem));
         if self.len > 0 || self.more.1.is_empty() {
             text += &format!(" × {}", self.len);
         }

@@ -149,24 +149,6 @@ from_anywhere! {
 }
 
 impl Coll<'_> {
-    /// [`Team::barrier`](shmem::Team::barrier), after the end of all that was started.
-    ///
-    /// # Errors
-    /// As that.
-    pub fn barrier(&self) -> Result<()> {
-        self.finish_started();
-        self.team().barrier()
-    }
-
-    /// [`Team::sync`](shmem::Team::sync), after the end of all that was started.
-    ///
-    /// # Errors
-    /// As that.
-    pub fn sync(&self) -> Result<()> {
-        self.finish_started();
-        self.team().sync()
-    }
-
     /// Takes part in a call with wrong arguments.
     fn refuse(&self, error: ErrorKind) -> Result<()> {
         self.run_task(|_| Err::<Refused, _>(error.into()))

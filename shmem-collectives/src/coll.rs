@@ -1,75 +1,53 @@
 //! The collectives of a team: from a call to a plan to its end.
 //!
-//! A call is checked, becomes a [`Problem`], and the team's one choice of algorithm ([`select`](crate::select)) gives its
-//! plan. Blocking calls run it to its end; started ones stand in a queue and get on whenever the program tests or waits,
-//! in the order in which they were started. A call with wrong arguments takes part in its turn, so that all learn of it.
-//! What the program calls is in `calls`, `unequal` and `strided`.
+//! A call is checked and gets its plan (`prepare`). Blocking calls run it to its end; started ones stand in a queue and
+//! get on whenever the program tests or waits, in the order in which they were started. A call with wrong arguments takes part in its turn, so that all learn of it.
+//! What the program calls is in `calls`, `barrier`, `unequal` and `strided`.
 
 use std::cell::{RefCell, RefMut};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::marker::PhantomData;
-use std::rc::Rc;
 
-use shmem::config::show_size;
 use shmem::{Elem, Error, ErrorKind, Result, SymSlice, Team, World};
 
 use crate::call::Call;
-use crate::hand::{Buffers, Plain, Wide};
+use crate::hand::{Plain, Wide};
 use crate::op::Reduce;
-use crate::plan::{Collective, Hosts, Plan, Problem, Uneven};
-use crate::plans::{Algorithm, Room, wide};
-use crate::run::{FLAG, Hand, Lane, Run};
-use crate::select::{Choice, Need, Selection};
+use crate::plan::{Collective, Hosts};
+use crate::plans::{Algorithm, Room};
+use crate::prepare::{Planned, Plans, Prepared};
+use crate::run::{FLAG, Lane};
+use crate::select::Selection;
 use crate::task::{Refused, Started, Task};
 use crate::tiny;
-use crate::told::{Aim, RECORD, Stage, Told};
+use crate::told::RECORD;
 
 /// The collectives of one team: made once for it, used by one thread of each PE. All PEs of the team make the same
 /// calls in the same order; if they do not, every PE gets the same [`Mismatch`](ErrorKind::Mismatch), which names both
 /// sides, and the team stays usable.
 pub struct Coll<'t> {
-    world: &'t World,
-    team: &'t Team<'t>,
+    pub(crate) world: &'t World,
+    pub(crate) team: &'t Team<'t>,
     /// Of the workspace: two areas in which counts are told, of which calls take turns.
-    records: SymSlice<'t, u64>,
+    pub(crate) records: SymSlice<'t, u64>,
     /// The workspace behind these: two halves of slots, of which calls take turns, then work memory.
-    slots: SymSlice<'t, u8>,
-    work: SymSlice<'t, u8>,
-    selection: Selection,
-    hosts: Hosts,
-    strict: bool,
+    pub(crate) slots: SymSlice<'t, u8>,
+    pub(crate) work: SymSlice<'t, u8>,
+    pub(crate) selection: Selection,
+    pub(crate) hosts: Hosts,
+    pub(crate) strict: bool,
     state: RefCell<State<'t>>,
 }
 
 struct State<'t> {
     lane: Lane<'t>,
     calls: u64,
-    plans: HashMap<Planned, Rc<Plan>>,
-    /// The last one used: programs repeat themselves.
-    latest: Option<(Planned, Rc<Plan>)>,
+    plans: Plans,
     /// Started and not done, in order.
     queue: VecDeque<(u64, Box<dyn Task + 't>)>,
     /// What started calls ended with, until it is asked for.
     ended: HashMap<u64, Error>,
-}
-
-/// What a plan is made of, besides the hosts and the PE.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Planned {
-    problem: Problem,
-    algorithm: Algorithm,
-    /// In how many turns, with partial results that are no elements.
-    turns: Option<usize>,
-}
-
-/// A call that was checked, with its plan.
-struct Prepared<'b, T> {
-    call: Call,
-    planned: Planned,
-    run: Run,
-    digest: u64,
-    objects: (SymSlice<'b, T>, SymSlice<'b, T>),
 }
 
 impl<'t> Coll<'t> {
@@ -120,8 +98,7 @@ impl<'t> Coll<'t> {
             state: RefCell::new(State {
                 lane: Lane::new(team, flags)?,
                 calls: 0,
-                plans: HashMap::new(),
-                latest: None,
+                plans: Plans::default(),
                 queue: VecDeque::new(),
                 ended: HashMap::new(),
             }),
@@ -142,7 +119,7 @@ impl<'t> Coll<'t> {
 
     /// The algorithm of the latest call, for measurements.
     pub fn latest_algorithm(&self) -> Option<Algorithm> {
-        self.state.borrow().latest.as_ref().map(|(planned, _)| planned.algorithm)
+        self.state.borrow().plans.latest_algorithm()
     }
 
     /// The choice of algorithms, to be changed for this team alone. All its PEs must make the same changes.
@@ -168,6 +145,7 @@ impl<'t> Coll<'t> {
             return Err(ErrorKind::Length { what: "PEs on all hosts", given, needed }.into());
         }
         self.hosts = hosts;
+        self.state.get_mut().plans = Plans::default();
         Ok(())
     }
 
@@ -183,7 +161,7 @@ impl<'t> Coll<'t> {
         let mut state = self.state.borrow_mut();
         state.advance_all(true);
         let number = state.number();
-        let prepared = match self.prepare::<T, R>(&mut state, number, what, call, src, dst) {
+        let prepared = match self.prepare::<T, R>(&mut state.plans, number, what, call, src, dst) {
             Ok(prepared) => prepared,
             Err(error) => return Refused::new(number, error).advance(&mut state.lane, true).map(|_| ()),
         };
@@ -211,7 +189,7 @@ impl<'t> Coll<'t> {
     ) -> Pending<'b, 't> {
         let mut state = self.state.borrow_mut();
         let number = state.number();
-        let task = self.started(&mut state, number, what, call, src, dst, op);
+        let task = self.started(&mut state.plans, number, what, call, src, dst, op);
         let task: Box<dyn Task + 't> = match task {
             Ok(task) => Box::new(task),
             Err(error) => Box::new(Refused::new(number, error)),
@@ -222,7 +200,7 @@ impl<'t> Coll<'t> {
     #[expect(clippy::too_many_arguments, reason = "a call has so many parts")]
     fn started<T: Elem, R: Reduce<T> + 't>(
         &self,
-        state: &mut State<'t>,
+        plans: &mut Plans,
         number: u64,
         what: Collective,
         call: Result<Call>,
@@ -231,27 +209,9 @@ impl<'t> Coll<'t> {
         op: R,
     ) -> Result<Started<'t>> {
         let (src, dst) = (self.place(src)?, self.place(dst)?);
-        let prepared = self.prepare::<T, R>(state, number, what, call, src, dst)?;
+        let prepared = self.prepare::<T, R>(plans, number, what, call, src, dst)?;
         let Prepared { call, planned: Planned { problem, turns, .. }, run, objects, .. } = prepared;
         Ok(Started { number, run, hand: self.hand(number, problem, turns, objects, op)?, call })
-    }
-
-    /// Who carries out the folds of a call.
-    fn hand<'b, T: Elem, R: Reduce<T> + 'b>(
-        &self,
-        number: u64,
-        problem: Problem,
-        turns: Option<usize>,
-        objects: (SymSlice<'b, T>, SymSlice<'b, T>),
-        op: R,
-    ) -> Result<Box<dyn Hand + 'b>>
-    where
-        't: 'b,
-    {
-        Ok(match turns {
-            None => Box::new(Plain { problem, buffers: self.buffers(number, objects)?, op }),
-            Some(_) => Box::new(Wide { problem, buffers: self.buffers(number, objects)?, op }),
-        })
     }
 
     /// Runs a task to its end, of which `make` is told the number.
@@ -297,152 +257,6 @@ impl<'t> Coll<'t> {
     pub(crate) fn finish_started(&self) {
         self.state.borrow_mut().advance_all(true);
     }
-
-    /// The memory of a call.
-    fn buffers<'b, T: Elem, A: Elem>(
-        &self,
-        number: u64,
-        (src, dst): (SymSlice<'b, T>, SymSlice<'b, T>),
-    ) -> Result<Buffers<'b, T, A>>
-    where
-        't: 'b,
-    {
-        let half = self.slots.len() / 2;
-        let parity = (number % 2) as usize;
-        let slots = self.slots.slice(parity * half..(parity + 1) * half)?.cast()?;
-        Ok(Buffers { src, dst, work: self.work.cast()?, slots })
-    }
-
-    /// Checks a call and makes its plan.
-    fn prepare<'b, T: Elem, R: Reduce<T>>(
-        &self,
-        state: &mut State<'t>,
-        number: u64,
-        what: Collective,
-        call: Result<Call>,
-        src: SymSlice<'b, T>,
-        dst: SymSlice<'b, T>,
-    ) -> Result<Prepared<'b, T>> {
-        let call = call?;
-        let in_place = self.aliasing(what, call.len, src, dst)?;
-        let call = Call { in_place, strict: self.strict, ..call };
-        let objects = match what {
-            _ if !in_place => (src, dst),
-            Collective::ReduceScatter | Collective::Scatter { .. } => (src, src),
-            _ => (dst, dst),
-        };
-        let n = self.team.n_pes();
-        let problem = Problem { what, n, len: call.len, chunk: 1, in_place };
-        let choice = self.selection.explain(&problem, &self.hosts, self.need::<T, R>(what));
-        let Choice { algorithm, chunk, turns, .. } = choice.ok_or_else(|| self.too_small::<R::Acc>(&call))?;
-        let planned = Planned { problem: Problem { chunk, ..problem }, algorithm, turns };
-        let plan = state.plan(planned, &self.hosts, self.team.me());
-        let digest = call.digest(number);
-        Ok(Prepared { call, planned, run: Run::new(plan, digest), digest, objects })
-    }
-
-    /// What a call has, and asks of an algorithm.
-    fn need<T: Elem, R: Reduce<T>>(&self, what: Collective) -> Need {
-        let size = size_of::<T>().max(1);
-        let room = Room { work: self.work.len() / size, slot: self.slots.len() / 2 / size };
-        Need { whole: self.strict, ..Need::of::<T, R>(what, room) }
-    }
-
-    /// That the workspace does not hold a partial result of each block.
-    #[cold]
-    fn too_small<A>(&self, call: &Call) -> Error {
-        let blocks = call.len.max(1).min(self.team.n_pes());
-        let (name, value) = ("SHMEM_TEAM_WORKSPACE".into(), show_size(self.team.workspace().len()));
-        let more = 8 * blocks * size_of::<A>();
-        let form = format!("give {} more for {}", show_size(more), call.text(0));
-        ErrorKind::BadSetting { name, value, form }.into()
-    }
-
-    /// A reduce-scatter by counts.
-    pub(crate) fn scattered<'b, T: Elem, R: Reduce<T> + 'b>(
-        &self,
-        number: u64,
-        call: Call,
-        (src, dst): (SymSlice<'b, T>, SymSlice<'b, T>),
-        mut problem: Uneven,
-        op: R,
-    ) -> Result<Started<'b>>
-    where
-        't: 'b,
-    {
-        let call = Call { strict: self.strict, ..call };
-        let me = self.team.me();
-        if src.offset() + problem.blocks.range(me).start * size_of::<T>() != dst.offset() {
-            self.apart(src, dst)?;
-        }
-        let what = Collective::ReduceScatter;
-        let choice = self.selection.explain_uneven(&problem, &self.hosts, self.need::<T, R>(what));
-        let Choice { algorithm, chunk, turns, .. } = choice.ok_or_else(|| self.too_small::<R::Acc>(&call))?;
-        problem.chunk = chunk;
-        let plan = match turns {
-            None => algorithm.plan_uneven(&problem, me),
-            Some(turns) => wide::plan_uneven(algorithm, &problem, me, turns),
-        };
-        // Whose regions lie where they say: sources begin at 0, and of targets only the own is written.
-        let (n, len) = (problem.blocks.n(), problem.blocks.total());
-        let shape = Problem { what, n, len, chunk, in_place: false };
-        let run = Run::new(plan.unwrap_or_default().into(), call.digest(number));
-        Ok(Started { number, run, hand: self.hand(number, shape, turns, (src, dst), op)?, call })
-    }
-
-    /// A collective whose counts are told first.
-    pub(crate) fn told<'b, T: Elem>(
-        &self,
-        number: u64,
-        call: Call,
-        (src, dst): (SymSlice<'b, T>, SymSlice<'b, T>),
-        aim: Aim,
-    ) -> Result<Told<'b, T>>
-    where
-        't: 'b,
-    {
-        let half = self.records.len() / 2;
-        let parity = (number % 2) as usize;
-        let records = self.records.slice(parity * half..(parity + 1) * half)?;
-        let like = match aim {
-            Aim::Gather => Collective::AllGather,
-            Aim::Exchange { .. } => Collective::AllToAll,
-        };
-        let (buffers, forced) = (self.buffers(number, (src, dst))?, self.selection.forced(like));
-        Ok(Told { world: self.world, number, call, aim, records, buffers, forced, stage: Stage::Begun })
-    }
-
-    /// Whether a call is in place; an error if source and target overlap otherwise.
-    fn aliasing<T: Elem>(
-        &self,
-        what: Collective,
-        len: usize,
-        src: SymSlice<'_, T>,
-        dst: SymSlice<'_, T>,
-    ) -> Result<bool> {
-        let problem = Problem { what, n: self.team.n_pes(), len, chunk: 1, in_place: true };
-        let (source, target) = problem.offsets(self.team.me());
-        let size = size_of::<T>();
-        if len > 0 && src.offset() + target * size == dst.offset() + source * size {
-            return Ok(true);
-        }
-        self.apart(src, dst).map(|()| false)
-    }
-
-    /// An error if two objects overlap.
-    pub(crate) fn apart<T: Elem>(&self, src: SymSlice<'_, T>, dst: SymSlice<'_, T>) -> Result<()> {
-        apart(self.world, src, dst)
-    }
-}
-
-/// An error if two objects overlap.
-pub(crate) fn apart<T: Elem>(world: &World, src: SymSlice<'_, T>, dst: SymSlice<'_, T>) -> Result<()> {
-    let bytes = |object: SymSlice<'_, T>| object.offset()..object.offset() + object.len() * size_of::<T>();
-    let (source_bytes, target_bytes) = (bytes(src), bytes(dst));
-    if source_bytes.start < target_bytes.end && target_bytes.start < source_bytes.end {
-        return Err(ErrorKind::Overlap { pe: world.me(), source_bytes, target_bytes }.into());
-    }
-    Ok(())
 }
 
 impl<'t> State<'t> {
@@ -450,21 +264,6 @@ impl<'t> State<'t> {
     fn number(&mut self) -> u64 {
         self.calls += 1;
         self.calls
-    }
-
-    /// This PE's plan, made once.
-    fn plan(&mut self, planned: Planned, hosts: &Hosts, me: usize) -> Rc<Plan> {
-        if let Some((_, plan)) = self.latest.as_ref().filter(|(latest, _)| *latest == planned) {
-            return Rc::clone(plan);
-        }
-        let Planned { problem, algorithm, turns } = planned;
-        let make = || match turns {
-            None => algorithm.plan(&problem, hosts, me),
-            Some(turns) => wide::plan(algorithm, &problem, hosts, me, turns),
-        };
-        let plan = Rc::clone(self.plans.entry(planned).or_insert_with(|| make().into()));
-        self.latest = Some((planned, Rc::clone(&plan)));
-        plan
     }
 
     /// Gets started collectives on, in their order: to the end of all if it may block.

@@ -25,7 +25,8 @@
 //!
 //! | room | what lies in it |
 //! |---|---|
-//! | `calls`, `coll` | what a program calls, and the way from a call to a plan to its end |
+//! | `calls`, `barrier`, `unequal`, `strided` | what a program calls |
+//! | `coll`, `prepare`, `call`, `task`, `told` | the way from a call to a plan to its end |
 //! | [`plan`], `layout` | the vocabulary |
 //! | [`plans`] | the algorithms, one a file, and their table |
 //! | `run`, `hand`, `tiny` | the engine, what its folds do, and a shorter way for the smallest messages |
@@ -37,6 +38,7 @@
 //! type, operation or root on any PE is an error on all of them, which names both sides, and costs nothing besides.
 #![forbid(unsafe_code)]
 
+mod barrier;
 mod call;
 mod calls;
 pub mod check;
@@ -47,6 +49,7 @@ pub mod model;
 pub mod op;
 pub mod plan;
 pub mod plans;
+mod prepare;
 mod run;
 pub mod select;
 mod strided;

@@ -7,10 +7,10 @@
 use shmem::{Elem, ErrorKind, Meeting, Result, SymSlice, World};
 
 use crate::call::Call;
-use crate::coll::apart;
 use crate::hand::{Buffers, Plain};
 use crate::plan::{At, Blocks, Buf, Exchange, Lane as Way, Plan, Problem, Step, Uneven};
 use crate::plans::{Algorithm, Room};
+use crate::prepare::apart;
 use crate::run::{Lane, Run, meet};
 use crate::task::{Move, Refused, Task};
 

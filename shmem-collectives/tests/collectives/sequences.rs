@@ -8,7 +8,7 @@ use shmem_collectives::op::Sum;
 use shmem_collectives::plans::Algorithm;
 use shmem_collectives::{Coll, Pending};
 
-use crate::common::{Random, scaled};
+use crate::common::{Random, everywhere, scaled, text_of};
 use crate::strict::forced;
 
 /// Holds this PE up, sometimes: what is tested is that nobody relies on the others' pace.
@@ -144,5 +144,68 @@ fn teams_at_the_same_time_each_with_collectives_of_its_own() {
             Ok(())
         })
         .unwrap_or_else(|error| panic!("n = {n}: {error}"));
+    }
+}
+
+/// Started barriers take their turn between other calls; what was put before one is there after it.
+fn barriers(world: &World) -> Result<()> {
+    let (team, ctx, me, n) = (world.team(), world.ctx::<shmem::Shared>(), world.me(), world.n_pes());
+    let coll = Coll::new(world, &team)?;
+    let (inbox, sum) = (world.alloc_zeroed::<u64>(n)?, world.alloc_zeroed::<u64>(1)?);
+    let mut random = Random(me as u64 + 3);
+    for round in 1..40_u64 {
+        dawdle(&mut random);
+        (0..n).try_for_each(|pe| ctx.put(inbox.sym().at(me)?, &[round * 100 + me as u64], pe))?;
+        let mut first = coll.start_barrier();
+        let reduced = coll.start_all_reduce(sum.sym(), inbox.sym().at(me)?, Sum);
+        let last = coll.start_sync();
+        dawdle(&mut random);
+        while !first.test()? {
+            thread::yield_now();
+        }
+        for pe in 0..n {
+            assert_eq!(inbox.sym().read(pe)?, round * 100 + pe as u64, "round {round}, PE {me} of {n}");
+        }
+        if round % 2 == 0 {
+            last.wait()?;
+            reduced.wait()?;
+        } else {
+            // A blocking call ends what was started; some call the same barrier blocking, and some start it.
+            drop((reduced, last));
+            if me % 2 == 0 { coll.sync()? } else { coll.start_sync().wait()? }
+        }
+        assert_eq!(sum.sym().read(0)?, (0..n as u64).map(|pe| round * 100 + pe).sum::<u64>());
+        // Nobody puts again before all have read.
+        if me % 2 == 0 { coll.start_barrier().wait()? } else { coll.barrier()? }
+    }
+    world.free(inbox)?;
+    world.free(sum)
+}
+
+#[test]
+fn barriers_are_started_and_waited_for_like_other_calls() {
+    everywhere(barriers);
+}
+
+#[test]
+fn a_barrier_on_some_pes_and_a_sync_on_others_is_a_mismatch() {
+    for n in [2, 3] {
+        shmem::local(n, |world| {
+            let team = world.team();
+            let coll = Coll::new(world, &team)?;
+            for started in [false, true] {
+                let error = match (world.me(), started) {
+                    (1, false) => coll.sync(),
+                    (1, true) => coll.start_sync().wait(),
+                    (_, false) => coll.barrier(),
+                    (_, true) => coll.start_barrier().wait(),
+                };
+                let text = text_of(error);
+                assert!(text.contains("PE 1 calls sync #") && text.contains("barrier #"), "{text}");
+                coll.barrier()?;
+            }
+            Ok(())
+        })
+        .unwrap();
     }
 }
