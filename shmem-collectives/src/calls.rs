@@ -10,9 +10,10 @@ use shmem::{Elem, ErrorKind, Result, SymSlice};
 
 use crate::call::Call;
 use crate::coll::{Coll, Pending};
+use crate::hand::{Objects, Typed};
 use crate::op::Reduce;
 use crate::plan::Collective;
-use crate::task::{Move, Refused};
+use crate::task::Refused;
 
 /// One row a collective: its documentation, its names, how source and target relate in length.
 macro_rules! collectives {
@@ -39,7 +40,7 @@ macro_rules! collectives {
             ) -> Result<()> {
                 let what = $what;
                 let call = self.call::<T>(what, $len(dst.len(), src.len(), self.team().n_pes()), collectives!(@name T $($op)?));
-                self.run(what, call, src, dst, collectives!(@op $($value)?))
+                self.run(what, call, Objects::of(dst, src), collectives!(@borrowed T $($value)?))
             }
 
             #[doc = concat!("Starts [`", stringify!($name), "`](Self::", stringify!($name), "). Collective; does not block.")]
@@ -53,14 +54,16 @@ macro_rules! collectives {
             ) -> Pending<'b, 't> {
                 let what = $what;
                 let call = self.call::<T>(what, $len(dst.len(), src.len(), self.team().n_pes()), collectives!(@name T $($op)?));
-                self.start(what, call, src, dst, collectives!(@op $($value)?))
+                self.start(what, call, Objects::of(dst, src), collectives!(@owned T $($value)?))
             }
         )*}
     };
     (@name $elem:ident $op:ident) => { <$op as Reduce<$elem>>::NAME };
     (@name $elem:ident) => { "" };
-    (@op $value:ident) => { $value };
-    (@op) => { Move };
+    (@borrowed $elem:ident $value:ident) => { Some(&Typed::<$elem, _>::new($value)) };
+    (@borrowed $elem:ident) => { None };
+    (@owned $elem:ident $value:ident) => { Some(Box::new(Typed::<$elem, _>::new($value))) };
+    (@owned $elem:ident) => { None };
 }
 
 collectives! {

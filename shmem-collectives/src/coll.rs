@@ -12,11 +12,10 @@ use std::marker::PhantomData;
 use shmem::{Elem, Error, ErrorKind, Result, SymSlice, Team, World};
 
 use crate::call::Call;
-use crate::hand::{Plain, Wide};
-use crate::op::Reduce;
+use crate::hand::{Objects, Reduction};
 use crate::plan::{Collective, Hosts};
 use crate::plans::{Algorithm, Room};
-use crate::prepare::{Planned, Plans, Prepared};
+use crate::prepare::Plans;
 use crate::run::{FLAG, Lane};
 use crate::select::Selection;
 use crate::task::{Refused, Started, Task};
@@ -150,68 +149,47 @@ impl<'t> Coll<'t> {
     }
 
     /// Runs a collective to its end.
-    pub(crate) fn run<T: Elem, R: Reduce<T>>(
+    pub(crate) fn run(
         &self,
         what: Collective,
         call: Result<Call>,
-        src: SymSlice<'_, T>,
-        dst: SymSlice<'_, T>,
-        op: R,
+        objects: Result<Objects<'_>>,
+        reduction: Option<&dyn Reduction>,
     ) -> Result<()> {
         let mut state = self.state.borrow_mut();
         state.advance_all(true);
         let number = state.number();
-        let prepared = match self.prepare::<T, R>(&mut state.plans, number, what, call, src, dst) {
+        let prepared = self.prepare(&mut state.plans, number, what, call, objects, reduction);
+        let mut prepared = match prepared {
             Ok(prepared) => prepared,
             Err(error) => return Refused::new(number, error).advance(&mut state.lane, true).map(|_| ()),
         };
-        let Prepared { call, planned: Planned { problem, algorithm, turns }, mut run, digest, objects } = prepared;
-        let report = || call.text(number);
-        if turns.is_some() {
-            let hand = Wide { problem, buffers: self.buffers(number, objects)?, op };
-            return run.advance(&mut state.lane, &hand, &report, true).map(|_| ());
+        let hand = prepared.hand(reduction);
+        let report = || prepared.call.text(number);
+        let small = prepared.algorithm == Algorithm::Small && !hand.wide;
+        if small && tiny::takes(&hand.problem, hand.buffers.objects.size, self.team) {
+            return tiny::run(self.team, &hand, prepared.call.digest(number), &report);
         }
-        let hand = Plain { problem, buffers: self.buffers(number, objects)?, op };
-        if algorithm == Algorithm::Small && tiny::takes(&problem, size_of::<T>(), self.team) {
-            return tiny::run(self.team, &hand, digest, &report);
-        }
-        run.advance(&mut state.lane, &hand, &report, true).map(|_| ())
+        prepared.run.advance(&mut state.lane, &hand, &report, true).map(|_| ())
     }
 
     /// Starts a collective. Wrong arguments take part in its turn.
-    pub(crate) fn start<'b, T: Elem, R: Reduce<T> + 't>(
+    pub(crate) fn start<'b>(
         &'b self,
         what: Collective,
         call: Result<Call>,
-        src: SymSlice<'b, T>,
-        dst: SymSlice<'b, T>,
-        op: R,
+        objects: Result<Objects<'b>>,
+        reduction: Option<Box<dyn Reduction + 't>>,
     ) -> Pending<'b, 't> {
         let mut state = self.state.borrow_mut();
         let number = state.number();
-        let task = self.started(&mut state.plans, number, what, call, src, dst, op);
-        let task: Box<dyn Task + 't> = match task {
-            Ok(task) => Box::new(task),
+        let objects = objects.and_then(|objects| self.placed(objects));
+        let prepared = self.prepare(&mut state.plans, number, what, call, objects, reduction.as_deref());
+        let task: Box<dyn Task + 't> = match prepared {
+            Ok(prepared) => Box::new(Started { number, prepared, reduction }),
             Err(error) => Box::new(Refused::new(number, error)),
         };
         self.enqueue(state, number, task)
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "a call has so many parts")]
-    fn started<T: Elem, R: Reduce<T> + 't>(
-        &self,
-        plans: &mut Plans,
-        number: u64,
-        what: Collective,
-        call: Result<Call>,
-        src: SymSlice<'_, T>,
-        dst: SymSlice<'_, T>,
-        op: R,
-    ) -> Result<Started<'t>> {
-        let (src, dst) = (self.place(src)?, self.place(dst)?);
-        let prepared = self.prepare::<T, R>(plans, number, what, call, src, dst)?;
-        let Prepared { call, planned: Planned { problem, turns, .. }, run, objects, .. } = prepared;
-        Ok(Started { number, run, hand: self.hand(number, problem, turns, objects, op)?, call })
     }
 
     /// Runs a task to its end, of which `make` is told the number.
@@ -246,7 +224,13 @@ impl<'t> Coll<'t> {
         Pending { coll: self, number, borrow: PhantomData }
     }
 
-    /// An object by its place in the world: a started call outlives the borrows that [`Pending`] keeps.
+    /// Objects by their places in the world: a started call outlives the borrows that [`Pending`] keeps.
+    pub(crate) fn placed(&self, objects: Objects<'_>) -> Result<Objects<'t>> {
+        let Objects { src, dst, size } = objects;
+        Ok(Objects { src: self.place(src)?, dst: self.place(dst)?, size })
+    }
+
+    /// [`placed`](Self::placed), of one.
     pub(crate) fn place<T: Elem>(&self, object: SymSlice<'_, T>) -> Result<SymSlice<'t, T>> {
         let placed = self.world.object_at(object.offset(), object.len());
         // Of no length, it may lie behind the end of an allocation, where nobody else's has any either.

@@ -1,5 +1,5 @@
 //! The engine: runs a plan over one-sided operations of a team, step by step, and stops where it would have to wait.
-//! What folds do to elements is left to a [`Hand`].
+//! What folds do is left to a [`Hand`].
 //!
 //! A signal is a count in the receiver's memory that only its sender writes and that grows for ever; so nothing is reset,
 //! and the k-th wait for a PE waits for the k-th signal of that PE. A meeting is the team's own barrier; the first of a
@@ -10,7 +10,8 @@ use std::rc::Rc;
 
 use shmem::{Ctx, Meeting, Result, Shared, SigRef, SymSlice, Team};
 
-use crate::plan::{At, Plan, Step};
+use crate::hand::Hand;
+use crate::plan::{Plan, Step};
 
 /// 64-bit words from one PE's count to the next: a pair of cache lines.
 pub(crate) const FLAG: usize = 16;
@@ -73,12 +74,6 @@ impl<'t> Lane<'t> {
     }
 }
 
-/// Who carries out the folds of a plan: knows the memory and the types.
-pub(crate) trait Hand {
-    /// One fold.
-    fn fold(&self, lane: &Lane<'_>, from: &[At], into: &[At]) -> Result<()>;
-}
-
 /// A plan under way.
 pub(crate) struct Run {
     plan: Rc<Plan>,
@@ -101,7 +96,7 @@ impl Run {
     pub(crate) fn advance(
         &mut self,
         lane: &mut Lane<'_>,
-        hand: &dyn Hand,
+        hand: &Hand<'_, '_>,
         call: &dyn Fn() -> String,
         block: bool,
     ) -> Result<bool> {

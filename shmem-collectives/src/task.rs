@@ -3,11 +3,12 @@
 //! Tasks of a team take turns: one begins to meet the others when all before it have ended, on every PE in the same
 //! order.
 
-use shmem::{Elem, Error, ErrorKind, Meeting, Result};
+use shmem::{Error, ErrorKind, Meeting, Result};
 
-use crate::call::{Call, refusal};
-use crate::op::Reduce;
-use crate::run::{Hand, Lane, Run, meet};
+use crate::call::refusal;
+use crate::hand::Reduction;
+use crate::prepare::Prepared;
+use crate::run::{Lane, meet};
 
 /// A collective under way, without its types.
 pub(crate) trait Task {
@@ -18,15 +19,15 @@ pub(crate) trait Task {
 /// A collective with what it works on.
 pub(crate) struct Started<'b> {
     pub(crate) number: u64,
-    pub(crate) run: Run,
-    pub(crate) hand: Box<dyn Hand + 'b>,
-    pub(crate) call: Call,
+    pub(crate) prepared: Prepared<'b>,
+    pub(crate) reduction: Option<Box<dyn Reduction + 'b>>,
 }
 
 impl Task for Started<'_> {
     fn advance(&mut self, lane: &mut Lane<'_>, block: bool) -> Result<bool> {
-        let (number, call) = (self.number, &self.call);
-        self.run.advance(lane, &*self.hand, &|| call.text(number), block)
+        let Started { number, prepared, reduction } = self;
+        let hand = prepared.hand(reduction.as_deref());
+        prepared.run.advance(lane, &hand, &|| prepared.call.text(*number), block)
     }
 }
 
@@ -58,35 +59,5 @@ impl Task for Refused {
             Err(other) if !matches!(other.kind(), ErrorKind::Mismatch { .. }) => Err(other),
             _ => self.error.take().map_or(Ok(true), Err),
         }
-    }
-}
-
-/// Moves elements as they are: the reduction of collectives that combine nothing.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Move;
-
-impl<T: Elem> Reduce<T> for Move {
-    type Acc = T;
-    type Partial = Self;
-    const NAME: &'static str = "";
-
-    #[inline(always)]
-    fn widen(&self, element: T) -> T {
-        element
-    }
-
-    #[inline(always)]
-    fn combine(&self, left: T, _: T) -> T {
-        left
-    }
-
-    #[inline(always)]
-    fn finish(&self, acc: T, _: usize) -> T {
-        acc
-    }
-
-    #[inline(always)]
-    fn partial(&self) -> Self {
-        *self
     }
 }

@@ -48,20 +48,26 @@ pub enum Partial {
     Own(usize),
 }
 
-impl Need {
-    /// That of a collective with reductions by `R`.
-    pub fn of<T: Elem, R: Reduce<T>>(what: Collective, room: Room) -> Need {
+impl Partial {
+    /// Those of reductions by `R` in a collective.
+    pub fn of<T: Elem, R: Reduce<T>>(what: Collective) -> Partial {
         let bytes = size_of::<R::Acc>();
         // In a scan each PE has another number of contributions, which the one that combines them does not know.
         let scan = matches!(what, Collective::InclusiveScan | Collective::ExclusiveScan);
-        let partial = if !what.reduces() || is_staged::<T, R>() {
+        if !what.reduces() || is_staged::<T, R>() {
             Partial::Elements
         } else if R::OWN || scan && R::FINISHES {
             Partial::Own(bytes)
         } else {
             Partial::Other(bytes)
-        };
-        Need { room, size: size_of::<T>(), partial, whole: false }
+        }
+    }
+}
+
+impl Need {
+    /// That of a collective with reductions by `R`.
+    pub fn of<T: Elem, R: Reduce<T>>(what: Collective, room: Room) -> Need {
+        Need { room, size: size_of::<T>(), partial: Partial::of::<T, R>(what), whole: false }
     }
 
     /// Bytes of a partial result where `algorithm` has any that are no elements.
