@@ -3,6 +3,7 @@
 //! much and that the checker notices when one is missing.
 
 mod costs;
+mod huge;
 mod mutants;
 mod uneven;
 mod wide;
