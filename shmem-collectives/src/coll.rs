@@ -36,6 +36,7 @@ pub struct Coll<'t> {
     pub(crate) selection: Selection,
     pub(crate) hosts: Hosts,
     pub(crate) strict: bool,
+    pub(crate) compared: bool,
     state: RefCell<State<'t>>,
 }
 
@@ -94,6 +95,7 @@ impl<'t> Coll<'t> {
             selection,
             hosts: Hosts::one(team.n_pes()),
             strict: world.config().coll_strict,
+            compared: true,
             state: RefCell::new(State {
                 lane: Lane::new(team, flags)?,
                 calls: 0,
@@ -133,6 +135,12 @@ impl<'t> Coll<'t> {
         self.strict = strict;
     }
 
+    /// Whether the PEs compare their calls, which they do unless told otherwise: for measuring what that costs. Without,
+    /// calls that differ do anything. All PEs of the team must say the same.
+    pub fn set_compared(&mut self, compared: bool) {
+        self.compared = compared;
+    }
+
     /// Takes the PEs for those of these hosts, numbered host by host, whatever they are: for trying two-level
     /// algorithms on one host. All PEs of the team must say the same.
     ///
@@ -168,7 +176,7 @@ impl<'t> Coll<'t> {
         let report = || prepared.call.text(number);
         let small = prepared.algorithm == Algorithm::Small && !hand.wide;
         if small && tiny::takes(&hand.problem, hand.buffers.objects.size, self.team) {
-            return tiny::run(self.team, &hand, prepared.call.digest(number), &report);
+            return tiny::run(self.team, &hand, prepared.run.digest(), &report);
         }
         prepared.run.advance(&mut state.lane, &hand, &report, true).map(|_| ())
     }

@@ -115,7 +115,8 @@ impl<'t> Coll<'t> {
         let problem = Problem { chunk, ..problem };
         let plan = plans.plan(Planned { problem, algorithm, turns }, &self.hosts, self.team.me());
         let held = need.held(algorithm).unwrap_or(objects.size);
-        let (run, buffers) = (Run::new(plan, call.digest(number)), self.buffers(number, objects, held)?);
+        let digest = if self.compared { call.digest(number) } else { 0 };
+        let (run, buffers) = (Run::new(plan, digest), self.buffers(number, objects, held)?);
         Ok(Prepared { call, algorithm, run, problem, buffers, wide: turns.is_some() })
     }
 

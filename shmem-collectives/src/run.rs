@@ -91,6 +91,11 @@ impl Run {
         Run { plan, next: 0, digest, met, meeting: None }
     }
 
+    /// What its first meeting carries.
+    pub(crate) fn digest(&self) -> u64 {
+        self.digest
+    }
+
     /// Gets as far as is possible without waiting, or to the end if it may block: true when the plan is done. `call` is
     /// for reports.
     pub(crate) fn advance(
