@@ -15,6 +15,7 @@ pub(crate) struct Call {
     pub(crate) code: (u64, Option<usize>),
     /// Elements of a block, or whatever length must be equal.
     pub(crate) len: usize,
+    /// The type of the elements; nothing where there are none.
     pub(crate) elem: &'static str,
     pub(crate) op: &'static str,
     /// Further arguments that must be equal, as a digest and for the report. Empty for most: nothing is allocated then.
@@ -44,8 +45,10 @@ impl Call {
         let (code, root) = self.code;
         let modes = u64::from(self.in_place) | u64::from(self.strict) << 1;
         let root = root.map_or(0, |root| root as u64 + 1);
-        let parts = [code, root, self.len as u64, pack(self.elem), pack(self.op), self.more.0, modes];
-        digest(number, parts)
+        let parts = [number, code, root, self.len as u64, pack(self.elem), pack(self.op), self.more.0, modes];
+        // Products that do not wait for each other: this is paid for in every call.
+        let sum = |sum: u64, (part, key): (&u64, &u64)| sum.wrapping_add(part.wrapping_mul(*key));
+        last(parts.iter().zip(&KEYS).fold(0, sum))
     }
 
     /// What is said in the report.
@@ -54,7 +57,11 @@ impl Call {
         if let Some(root) = self.code.1 {
             text += &format!(" of root {root}");
         }
-        text += &format!(" #{number} ({}", Short(self.elem));
+        text += &format!(" #{number}");
+        if self.elem.is_empty() {
+            return text;
+        }
+        text += &format!(" ({}", Short(self.elem));
         if self.len > 0 || self.more.1.is_empty() {
             text += &format!(" × {}", self.len);
         }
@@ -78,36 +85,54 @@ pub(crate) fn refusal(number: u64, error: &Error) -> (u64, String) {
     (digest(number, [u64::MAX, pack(&text)]), text)
 }
 
-/// Tells calls apart: multiplication and rotation of every part (the finaliser of Stafford's mix 13 ends it).
+/// Odd numbers without a pattern (the fractional bits of the square roots of the first primes, made odd): a part that
+/// differs makes a sum that differs, and that several cancel each other takes as many chances as there are sums.
+const KEYS: [u64; 8] = [
+    0x6a09_e667_f3bc_c909,
+    0xbb67_ae85_84ca_a73b,
+    0x3c6e_f372_fe94_f82b,
+    0xa54f_f53a_5f1d_36f1,
+    0x510e_527f_ade6_82d1,
+    0x9b05_688c_2b3e_6c1f,
+    0x1f83_d9ab_fb41_bd6b,
+    0x5be0_cd19_137e_2179,
+];
+
+/// Every bit of a sum in all of the 56 that are compared (the finaliser of Stafford's mix 13).
 #[inline]
-pub(crate) fn digest(number: u64, parts: impl IntoIterator<Item = u64>) -> u64 {
-    let mixed = parts.into_iter().fold(number ^ 0x9e37_79b9_7f4a_7c15, |hash, part| {
-        (hash ^ part).wrapping_mul(0xbf58_476d_1ce4_e5b9).rotate_left(29)
-    });
-    (mixed ^ mixed >> 31).wrapping_mul(0x94d0_49bb_1331_11eb) >> 8
+fn last(sum: u64) -> u64 {
+    (sum ^ sum >> 31).wrapping_mul(0x94d0_49bb_1331_11eb) >> 8
+}
+
+/// Tells lists of any length apart: multiplication and rotation of every part.
+pub(crate) fn digest(start: u64, parts: impl IntoIterator<Item = u64>) -> u64 {
+    let mix = |hash: u64, part: u64| (hash ^ part).wrapping_mul(0xbf58_476d_1ce4_e5b9).rotate_left(29);
+    last(parts.into_iter().fold(start ^ 0x9e37_79b9_7f4a_7c15, mix))
 }
 
 /// A name as a number; what is short, as most names are, is that number itself.
 #[inline]
 fn pack(name: &str) -> u64 {
-    let word = |bytes: &[u8]| bytes.iter().fold(0, |all, letter| all << 8 | u64::from(*letter));
-    match name.as_bytes() {
-        short if short.len() <= 8 => word(short),
-        long => digest(long.len() as u64, long.chunks(8).map(word)),
+    let bytes = name.as_bytes();
+    let four = |at: usize| bytes[at..].first_chunk().map_or(0, |four| u64::from(u32::from_le_bytes(*four)));
+    match bytes.len() {
+        0 => 0,
+        len @ 1..4 => [0, len / 2, len - 1].iter().fold(len as u64, |all, at| all << 8 | u64::from(bytes[*at])),
+        len @ 4..=8 => (four(0) | four(len - 4) << 32).wrapping_add(len as u64),
+        len => {
+            digest(len as u64, bytes.chunks(8).map(|part| part.iter().fold(0, |all, byte| all << 8 | u64::from(*byte))))
+        }
     }
 }
 
 /// The name of a type without the paths in it.
-struct Short<'n>(&'n str);
+struct Short(&'static str);
 
-impl fmt::Display for Short<'_> {
+impl fmt::Display for Short {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let last = |part: &'static str| part.rsplit("::").next().unwrap_or(part);
         self.0.split_inclusive(['<', '>', ',', ' ']).try_for_each(|part| f.write_str(last(part)))
     }
-}
-
-fn last(path: &str) -> &str {
-    path.rsplit("::").next().unwrap_or(path)
 }
 
 #[cfg(test)]
@@ -141,5 +166,43 @@ mod tests {
         ];
         assert!(others.iter().all(|other| other.digest(3) != base().digest(3)));
         assert_ne!(base().digest(3), base().digest(4));
+        assert!(base().digest(3) < 1 << 56, "what a meeting carries");
+    }
+
+    #[test]
+    fn names_that_look_alike_are_told_apart() {
+        let names = [
+            "",
+            "a",
+            "aa",
+            "aaa",
+            "aaaa",
+            "aaaaa",
+            "aaaaaaaa",
+            "aaaaaaaaa",
+            "aba",
+            "aab",
+            "baa",
+            "i8",
+            "u8",
+            "i16",
+            "u16",
+            "f16",
+            "f32",
+            "f64",
+            "abcd",
+            "abcdabcd",
+            "abcdefgh",
+            "abcdefghi",
+            "abcdefgi",
+            "bcdefghi",
+            "half::binary16::f16",
+            "half::bfloat::bf16",
+            "num_complex::Complex<f32>",
+            "num_complex::Complex<f64>",
+        ];
+        for (i, one) in names.iter().enumerate() {
+            assert!(names[..i].iter().all(|other| pack(other) != pack(one)), "{one}");
+        }
     }
 }

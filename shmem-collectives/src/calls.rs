@@ -4,15 +4,16 @@
 //! PEs. On return of a blocking call (after [`Pending::wait`] of a started one) this PE's target is complete and its
 //! source may be overwritten.
 
-use std::any::{TypeId, type_name};
+use std::any::type_name;
 
-use shmem::{Elem, Error, ErrorKind, Result, SymSlice};
+use shmem::{Elem, ErrorKind, Result, SymSlice};
 
 use crate::call::Call;
 use crate::coll::{Coll, Pending};
-use crate::op::{Reduce, Whole};
+use crate::hand::{Objects, Typed};
+use crate::op::Reduce;
 use crate::plan::Collective;
-use crate::task::{Move, Refused};
+use crate::task::Refused;
 
 /// One row a collective: its documentation, its names, how source and target relate in length.
 macro_rules! collectives {
@@ -30,6 +31,7 @@ macro_rules! collectives {
             /// [`Overlap`](ErrorKind::Overlap) if source and target overlap in part,
             /// [`NoSuchPe`](ErrorKind::NoSuchPe) for a root; [`PeerLost`](ErrorKind::PeerLost),
             /// [`Timeout`](ErrorKind::Timeout).
+            #[track_caller]
             pub fn $name<T: Elem $(, $op: Reduce<T>)?>(
                 &self,
                 dst: SymSlice<'_, T>,
@@ -38,9 +40,8 @@ macro_rules! collectives {
                 $($root: usize,)?
             ) -> Result<()> {
                 let what = $what;
-                let call = self.call::<T>(what, $len(dst.len(), src.len(), self.team().n_pes()), collectives!(@name T $($op)?), collectives!(@finishes T $($op)?));
-                let kernel = collectives!(@kernel self $($value)?);
-                self.run(what, call, src, dst, &kernel, collectives!(@whole T $($op)?))
+                let call = self.call::<T>(what, $len(dst.len(), src.len(), self.team().n_pes()), collectives!(@name T $($op)?));
+                self.run(what, call, Objects::of(dst, src), collectives!(@borrowed T $($value)?))
             }
 
             #[doc = concat!("Starts [`", stringify!($name), "`](Self::", stringify!($name), "). Collective; does not block.")]
@@ -54,21 +55,17 @@ macro_rules! collectives {
                 $($root: usize,)?
             ) -> Pending<'b, 't> {
                 let what = $what;
-                let call = self.call::<T>(what, $len(dst.len(), src.len(), self.team().n_pes()), collectives!(@name T $($op)?), collectives!(@finishes T $($op)?));
-                let complete = collectives!(@whole T $($op)?);
-                let kernel = collectives!(@kernel self $($value)?);
-                self.start(what, call, src, dst, kernel, complete)
+                let call = self.call::<T>(what, $len(dst.len(), src.len(), self.team().n_pes()), collectives!(@name T $($op)?));
+                self.start(what, call, Objects::of(dst, src), collectives!(@owned T $($value)?))
             }
         )*}
     };
     (@name $elem:ident $op:ident) => { <$op as Reduce<$elem>>::NAME };
     (@name $elem:ident) => { "" };
-    (@finishes $elem:ident $op:ident) => { <$op as Reduce<$elem>>::FINISHES };
-    (@finishes $elem:ident) => { false };
-    (@kernel $self:ident $value:ident) => { Whole { op: $value, n: $self.team().n_pes() } };
-    (@kernel $self:ident) => { Move };
-    (@whole $elem:ident $op:ident) => { !partial_results_are_elements::<$elem, $op>() };
-    (@whole $elem:ident) => { false };
+    (@borrowed $elem:ident $value:ident) => { Some(&Typed::<$elem, _>::new($value)) };
+    (@borrowed $elem:ident) => { None };
+    (@owned $elem:ident $value:ident) => { Some(Box::new(Typed::<$elem, _>::new($value))) };
+    (@owned $elem:ident) => { None };
 }
 
 collectives! {
@@ -109,6 +106,7 @@ macro_rules! from_anywhere {
             ///
             /// # Errors
             #[doc = concat!("As [`", stringify!($of), "`](Self::", stringify!($of), ").")]
+            #[track_caller]
             pub fn $name<T: Elem $(, $op: Reduce<T>)?>(
                 &self,
                 dst: SymSlice<'_, T>,
@@ -156,43 +154,16 @@ from_anywhere! {
     broadcast_from => broadcast (root), |me, roots| roots.contains(&me), |_, _| 0, |_, len| len;
 }
 
-/// Whether a fold of some contributions gives what further folds can take: else each must take all at once.
-pub(crate) fn partial_results_are_elements<T: Elem, R: Reduce<T>>() -> bool {
-    TypeId::of::<T>() == TypeId::of::<R::Acc>() && !R::FINISHES
-}
-
 impl Coll<'_> {
-    /// [`Team::barrier`](shmem::Team::barrier), after the end of all that was started.
-    ///
-    /// # Errors
-    /// As that.
-    pub fn barrier(&self) -> Result<()> {
-        self.finish_started();
-        self.team().barrier()
-    }
-
-    /// [`Team::sync`](shmem::Team::sync), after the end of all that was started.
-    ///
-    /// # Errors
-    /// As that.
-    pub fn sync(&self) -> Result<()> {
-        self.finish_started();
-        self.team().sync()
-    }
-
     /// Takes part in a call with wrong arguments.
     fn refuse(&self, error: ErrorKind) -> Result<()> {
-        self.run_task(|_| Err::<Refused, _>(error.into()))
+        self.run_task("a wrong call", |_| Err::<Refused, _>(error.into()))
     }
 
-    fn call<T: Elem>(&self, what: Collective, len: Result<usize>, op: &'static str, finishes: bool) -> Result<Call> {
+    fn call<T: Elem>(&self, what: Collective, len: Result<usize>, op: &'static str) -> Result<Call> {
         let n_pes = self.team().n_pes();
-        match (what, what.root()) {
-            (_, Some(pe)) if pe >= n_pes => Err(ErrorKind::NoSuchPe { pe, n_pes }.into()),
-            // What is done once to all contributions has no meaning where every PE gets some of them.
-            (Collective::InclusiveScan | Collective::ExclusiveScan, _) if finishes => {
-                Err(Error::other(format!("{op} is not defined for {what}")))
-            }
+        match what.root() {
+            Some(pe) if pe >= n_pes => Err(ErrorKind::NoSuchPe { pe, n_pes }.into()),
             _ => Ok(Call::even(what, len?, type_name::<T>(), op)),
         }
     }

@@ -1,42 +1,51 @@
 //! The collectives of a team: from a call to a plan to its end.
 //!
-//! A call is checked, becomes a [`Problem`], and the team's one choice of algorithm ([`select`](crate::select)) gives its
-//! plan. Blocking calls run it to its end; started ones stand in a queue and get on whenever the program tests or waits,
-//! in the order in which they were started. A call with wrong arguments takes part in its turn, so that all learn of it.
-//! What the program calls is in `calls`, `unequal` and `strided`.
+//! A call is checked and gets its plan (`prepare`). Blocking calls run it to its end; started ones stand in a queue and
+//! get on whenever the program tests or waits, in the order in which they were started. A call with wrong arguments takes part in its turn, so that all learn of it.
+//! What the program calls is in `calls`, `barrier`, `unequal` and `strided`.
 
 use std::cell::{RefCell, RefMut};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::marker::PhantomData;
 use std::panic::Location;
-use std::rc::Rc;
 
-use shmem::{Elem, Error, ErrorKind, Kernel, Reservation, Result, SymSlice, Team, World};
+use shmem::{Elem, Error, ErrorKind, Reservation, Result, SymSlice, Team, World};
 
 use crate::call::Call;
-use crate::plan::{Collective, Hosts, Plan, Problem, Uneven};
+use crate::hand::{Objects, Reduction};
+use crate::plan::{Collective, Hosts};
 use crate::plans::{Algorithm, Room};
-use crate::run::{Buffers, FLAG, Lane, Run};
-use crate::select::{Need, Selection};
+use crate::prepare::Plans;
+use crate::run::{FLAG, Lane};
+use crate::select::Selection;
 use crate::task::{Refused, Started, Task};
 use crate::tiny;
-use crate::told::{Aim, RECORD, Stage, Told};
+use crate::told::RECORD;
+
+/// A started call, as reports name it.
+#[derive(Clone, Copy)]
+pub(crate) struct Origin {
+    pub(crate) call: &'static str,
+    pub(crate) number: u64,
+    pub(crate) site: &'static Location<'static>,
+}
 
 /// The collectives of one team: made once for it, used by one thread of each PE. All PEs of the team make the same
 /// calls in the same order; if they do not, every PE gets the same [`Mismatch`](ErrorKind::Mismatch), which names both
 /// sides, and the team stays usable.
 pub struct Coll<'t> {
-    world: &'t World,
-    team: &'t Team<'t>,
+    pub(crate) world: &'t World,
+    pub(crate) team: &'t Team<'t>,
     /// Of the workspace: two areas in which counts are told, of which calls take turns.
-    records: SymSlice<'t, u64>,
+    pub(crate) records: SymSlice<'t, u64>,
     /// The workspace behind these: two halves of slots, of which calls take turns, then work memory.
-    slots: SymSlice<'t, u8>,
-    work: SymSlice<'t, u8>,
-    selection: Selection,
-    hosts: Hosts,
-    strict: bool,
+    pub(crate) slots: SymSlice<'t, u8>,
+    pub(crate) work: SymSlice<'t, u8>,
+    pub(crate) selection: Selection,
+    pub(crate) hosts: Hosts,
+    pub(crate) strict: bool,
+    pub(crate) compared: bool,
     state: RefCell<State<'t>>,
     /// Of the call that is being started.
     placed: RefCell<Vec<Reservation<'t>>>,
@@ -45,9 +54,7 @@ pub struct Coll<'t> {
 struct State<'t> {
     lane: Lane<'t>,
     calls: u64,
-    plans: HashMap<(Problem, Algorithm), Rc<Plan>>,
-    /// The last one used: programs repeat themselves.
-    latest: Option<(Problem, Algorithm, Rc<Plan>)>,
+    plans: Plans,
     /// Started and not done, in order, with the memory that is theirs until their end.
     queue: VecDeque<(u64, Box<dyn Task + 't>, Vec<Reservation<'t>>)>,
     /// What started calls ended with, until it is asked for.
@@ -99,11 +106,11 @@ impl<'t> Coll<'t> {
             selection,
             hosts: Hosts::one(team.n_pes()),
             strict: world.config().coll_strict,
+            compared: true,
             state: RefCell::new(State {
                 lane: Lane::new(team, flags)?,
                 calls: 0,
-                plans: HashMap::new(),
-                latest: None,
+                plans: Plans::default(),
                 queue: VecDeque::new(),
                 ended: HashMap::new(),
             }),
@@ -125,7 +132,7 @@ impl<'t> Coll<'t> {
 
     /// The algorithm of the latest call, for measurements.
     pub fn latest_algorithm(&self) -> Option<Algorithm> {
-        self.state.borrow().latest.as_ref().map(|(_, algorithm, _)| *algorithm)
+        self.state.borrow().plans.latest_algorithm()
     }
 
     /// The choice of algorithms, to be changed for this team alone. All its PEs must make the same changes.
@@ -140,6 +147,12 @@ impl<'t> Coll<'t> {
         self.strict = strict;
     }
 
+    /// Whether the PEs compare their calls, which they do unless told otherwise: for measuring what that costs. Without,
+    /// calls that differ do anything. All PEs of the team must say the same.
+    pub fn set_compared(&mut self, compared: bool) {
+        self.compared = compared;
+    }
+
     /// Takes the PEs for those of these hosts, numbered host by host, whatever they are: for trying two-level
     /// algorithms on one host. All PEs of the team must say the same.
     ///
@@ -151,61 +164,67 @@ impl<'t> Coll<'t> {
             return Err(ErrorKind::Length { what: "PEs on all hosts", given, needed }.into());
         }
         self.hosts = hosts;
+        self.state.get_mut().plans = Plans::default();
         Ok(())
     }
 
     /// Runs a collective to its end.
-    pub(crate) fn run<T: Elem, K: Kernel<T>>(
+    #[track_caller]
+    pub(crate) fn run(
         &self,
         what: Collective,
         call: Result<Call>,
-        src: SymSlice<'_, T>,
-        dst: SymSlice<'_, T>,
-        kernel: &K,
-        whole: bool,
+        objects: Result<Objects<'_>>,
+        reduction: Option<&dyn Reduction>,
     ) -> Result<()> {
         let mut state = self.state.borrow_mut();
         state.advance_all(true);
         let number = state.number();
-        let (call, algorithm, mut run) = match self.prepare(&mut state, number, what, call, src, dst, whole) {
+        let prepared = self.prepare(&mut state.plans, number, what, call, objects, reduction);
+        let mut prepared = match prepared {
             Ok(prepared) => prepared,
             Err(error) => return Refused::new(number, error).advance(&mut state.lane, true).map(|_| ()),
         };
-        let report = || call.text(number);
-        if algorithm == Algorithm::Small && tiny::takes(&run.problem, size_of::<T>(), self.team) {
-            return tiny::run(self.team, &run.problem, &run.buffers, kernel, run.digest, &report);
+        let hand = prepared.hand(reduction);
+        let report = || prepared.call.text(number);
+        let site = Location::caller();
+        let calling = || self.team.calling(what.name(), number, site);
+        let small = prepared.algorithm == Algorithm::Small && !hand.wide;
+        if small && tiny::takes(&hand.problem, hand.buffers.objects.size, self.team) {
+            return tiny::run(self.team, &hand, prepared.run.digest(), &report, calling);
         }
-        run.advance(&mut state.lane, kernel, &report, true).map(|_| ())
+        let _calling = calling();
+        prepared.run.advance(&mut state.lane, &hand, &report, true).map(|_| ())
     }
 
     /// Starts a collective. Wrong arguments take part in its turn.
     #[track_caller]
-    pub(crate) fn start<'b, T: Elem, K: Kernel<T> + 't>(
+    pub(crate) fn start<'b>(
         &'b self,
         what: Collective,
         call: Result<Call>,
-        src: SymSlice<'b, T>,
-        dst: SymSlice<'b, T>,
-        kernel: K,
-        whole: bool,
+        objects: Result<Objects<'b>>,
+        reduction: Option<Box<dyn Reduction + 't>>,
     ) -> Pending<'b, 't> {
         let mut state = self.state.borrow_mut();
-        let (number, site) = (state.number(), Location::caller());
-        let place = |object| self.place(object, what.name(), number, site);
-        let prepared = place(src).and_then(|src| Ok((src, place(dst)?)));
-        let prepared = prepared.and_then(|(src, dst)| self.prepare(&mut state, number, what, call, src, dst, whole));
+        let number = state.number();
+        let from = Origin { call: what.name(), number, site: Location::caller() };
+        let objects = objects.and_then(|objects| self.placed(objects, from));
+        let prepared = self.prepare(&mut state.plans, number, what, call, objects, reduction.as_deref());
         let task: Box<dyn Task + 't> = match prepared {
-            Ok((call, _, run)) => Box::new(Started { number, run, kernel, call }),
+            Ok(prepared) => Box::new(Started { number, prepared, reduction }),
             Err(error) => Box::new(Refused::new(number, error)),
         };
         self.enqueue(state, number, task)
     }
 
-    /// Runs a task to its end, of which `make` is told the number.
-    pub(crate) fn run_task<T: Task>(&self, make: impl FnOnce(u64) -> Result<T>) -> Result<()> {
+    /// Runs a task to its end, of which `make` is told the number; reports show it by its name.
+    #[track_caller]
+    pub(crate) fn run_task<T: Task>(&self, name: &'static str, make: impl FnOnce(u64) -> Result<T>) -> Result<()> {
         let mut state = self.state.borrow_mut();
         state.advance_all(true);
         let number = state.number();
+        let _calling = self.team.calling(name, number, Location::caller());
         match make(number) {
             Ok(mut task) => task.advance(&mut state.lane, true).map(|_| ()),
             Err(error) => Refused::new(number, error).advance(&mut state.lane, true).map(|_| ()),
@@ -233,15 +252,16 @@ impl<'t> Coll<'t> {
         Pending { coll: self, number, borrow: PhantomData }
     }
 
-    /// An object by its place in the world: a started call, the `number`th, outlives the borrows that [`Pending`] keeps.
-    pub(crate) fn place<T: Elem>(
-        &self,
-        object: SymSlice<'_, T>,
-        call: &'static str,
-        number: u64,
-        site: &'static Location<'static>,
-    ) -> Result<SymSlice<'t, T>> {
-        self.placed.borrow_mut().push(self.world.reserve(object, call, number, site));
+    /// Objects by their places in the world, reserved for a started call, which outlives the borrows that [`Pending`]
+    /// keeps.
+    pub(crate) fn placed(&self, objects: Objects<'_>, from: Origin) -> Result<Objects<'t>> {
+        let Objects { src, dst, size } = objects;
+        Ok(Objects { src: self.place(src, from)?, dst: self.place(dst, from)?, size })
+    }
+
+    /// [`placed`](Self::placed), of one.
+    pub(crate) fn place<T: Elem>(&self, object: SymSlice<'_, T>, from: Origin) -> Result<SymSlice<'t, T>> {
+        self.placed.borrow_mut().push(self.world.reserve(object, from.call, from.number, from.site));
         let placed = self.world.object_at(object.offset(), object.len());
         // Of no length, it may lie behind the end of an allocation, where nobody else's has any either.
         if object.is_empty() { placed.or_else(|_| self.work.slice(..0)?.cast()) } else { placed }
@@ -251,140 +271,6 @@ impl<'t> Coll<'t> {
     pub(crate) fn finish_started(&self) {
         self.state.borrow_mut().advance_all(true);
     }
-
-    /// The memory of a call.
-    fn buffers<'b, T: Elem>(&self, number: u64, src: SymSlice<'b, T>, dst: SymSlice<'b, T>) -> Result<Buffers<'b, T>>
-    where
-        't: 'b,
-    {
-        let half = self.slots.len() / 2;
-        let parity = (number % 2) as usize;
-        let slots = self.slots.slice(parity * half..(parity + 1) * half)?.cast::<T>()?;
-        Ok(Buffers { src, dst, work: self.work.cast::<T>()?, slots })
-    }
-
-    /// Checks a call and makes its plan.
-    #[expect(clippy::too_many_arguments, reason = "a call has so many parts")]
-    fn prepare<'b, T: Elem>(
-        &self,
-        state: &mut State<'t>,
-        number: u64,
-        what: Collective,
-        call: Result<Call>,
-        src: SymSlice<'b, T>,
-        dst: SymSlice<'b, T>,
-        whole: bool,
-    ) -> Result<(Call, Algorithm, Run<'b, T>)>
-    where
-        't: 'b,
-    {
-        let call = call?;
-        let in_place = self.aliasing(what, call.len, src, dst)?;
-        let call = Call { in_place, strict: self.strict, ..call };
-        let (src, dst) = match what {
-            _ if !in_place => (src, dst),
-            Collective::ReduceScatter | Collective::Scatter { .. } => (src, src),
-            _ => (dst, dst),
-        };
-        let buffers = self.buffers(number, src, dst)?;
-        let n = self.team.n_pes();
-        let problem = Problem { what, n, len: call.len, chunk: 1, in_place };
-        let (algorithm, chunk) = self.selection.choose(&problem, &self.hosts, self.need(&buffers, whole));
-        let problem = Problem { chunk, ..problem };
-        let plan = state.plan(problem, algorithm, &self.hosts, self.team.me());
-        let digest = call.digest(number);
-        Ok((call, algorithm, Run::new(problem, plan, buffers, digest)))
-    }
-
-    /// What a call has, and asks of an algorithm.
-    fn need<T: Elem>(&self, buffers: &Buffers<'_, T>, whole: bool) -> Need {
-        let room = Room { work: buffers.work.len(), slot: buffers.slots.len() };
-        Need { room, size: size_of::<T>(), whole: whole || self.strict }
-    }
-
-    /// A reduce-scatter by counts: a run and its kernel.
-    pub(crate) fn scattered<'b, T: Elem, K: Kernel<T>>(
-        &self,
-        number: u64,
-        call: Call,
-        (src, dst): (SymSlice<'b, T>, SymSlice<'b, T>),
-        mut problem: Uneven,
-        kernel: K,
-        whole: bool,
-    ) -> Result<Started<'b, T, K>>
-    where
-        't: 'b,
-    {
-        let call = Call { strict: self.strict, ..call };
-        let me = self.team.me();
-        if src.offset() + problem.blocks.range(me).start * size_of::<T>() != dst.offset() {
-            self.apart(src, dst)?;
-        }
-        let buffers = self.buffers(number, src, dst)?;
-        let need = self.need(&buffers, whole);
-        let (algorithm, chunk) = self.selection.choose_uneven(&problem, need);
-        problem.chunk = chunk;
-        let plan = algorithm.plan_uneven(&problem, me).unwrap_or_default();
-        // Whose regions lie where they say: sources begin at 0, and of targets only the own is written.
-        let (n, len) = (problem.blocks.n(), problem.blocks.total());
-        let shape = Problem { what: Collective::ReduceScatter, n, len, chunk, in_place: false };
-        let run = Run::new(shape, plan.into(), buffers, call.digest(number));
-        Ok(Started { number, run, kernel, call })
-    }
-
-    /// A collective whose counts are told first.
-    pub(crate) fn told<'b, T: Elem>(
-        &self,
-        number: u64,
-        call: Call,
-        (src, dst): (SymSlice<'b, T>, SymSlice<'b, T>),
-        aim: Aim,
-    ) -> Result<Told<'b, T>>
-    where
-        't: 'b,
-    {
-        let half = self.records.len() / 2;
-        let parity = (number % 2) as usize;
-        let records = self.records.slice(parity * half..(parity + 1) * half)?;
-        let like = match aim {
-            Aim::Gather => Collective::AllGather,
-            Aim::Exchange { .. } => Collective::AllToAll,
-        };
-        let (buffers, forced) = (self.buffers(number, src, dst)?, self.selection.forced(like));
-        Ok(Told { world: self.world, number, call, aim, records, buffers, forced, stage: Stage::Begun })
-    }
-
-    /// Whether a call is in place; an error if source and target overlap otherwise.
-    fn aliasing<T: Elem>(
-        &self,
-        what: Collective,
-        len: usize,
-        src: SymSlice<'_, T>,
-        dst: SymSlice<'_, T>,
-    ) -> Result<bool> {
-        let problem = Problem { what, n: self.team.n_pes(), len, chunk: 1, in_place: true };
-        let (source, target) = problem.offsets(self.team.me());
-        let size = size_of::<T>();
-        if len > 0 && src.offset() + target * size == dst.offset() + source * size {
-            return Ok(true);
-        }
-        self.apart(src, dst).map(|()| false)
-    }
-
-    /// An error if two objects overlap.
-    pub(crate) fn apart<T: Elem>(&self, src: SymSlice<'_, T>, dst: SymSlice<'_, T>) -> Result<()> {
-        apart(self.world, src, dst)
-    }
-}
-
-/// An error if two objects overlap.
-pub(crate) fn apart<T: Elem>(world: &World, src: SymSlice<'_, T>, dst: SymSlice<'_, T>) -> Result<()> {
-    let bytes = |object: SymSlice<'_, T>| object.offset()..object.offset() + object.len() * size_of::<T>();
-    let (source_bytes, target_bytes) = (bytes(src), bytes(dst));
-    if source_bytes.start < target_bytes.end && target_bytes.start < source_bytes.end {
-        return Err(ErrorKind::Overlap { pe: world.me(), source_bytes, target_bytes }.into());
-    }
-    Ok(())
 }
 
 impl<'t> State<'t> {
@@ -392,22 +278,6 @@ impl<'t> State<'t> {
     fn number(&mut self) -> u64 {
         self.calls += 1;
         self.calls
-    }
-
-    /// This PE's plan, made once.
-    fn plan(&mut self, problem: Problem, algorithm: Algorithm, hosts: &Hosts, me: usize) -> Rc<Plan> {
-        match &self.latest {
-            Some((latest, by, plan)) if *latest == problem && *by == algorithm => Rc::clone(plan),
-            _ => {
-                let plan = self
-                    .plans
-                    .entry((problem, algorithm))
-                    .or_insert_with(|| algorithm.plan(&problem, hosts, me).into());
-                let plan = Rc::clone(plan);
-                self.latest = Some((problem, algorithm, Rc::clone(&plan)));
-                plan
-            }
-        }
     }
 
     /// Gets started collectives on, in their order: to the end of all if it may block.
@@ -469,7 +339,9 @@ impl Pending<'_, '_> {
     ///
     /// # Errors
     /// Those of the collective, if no test has returned them.
+    #[track_caller]
     pub fn wait(self) -> Result<()> {
+        let _calling = self.coll.team.calling("wait for a started collective", self.number, Location::caller());
         let mut state = self.coll.state.borrow_mut();
         while !state.is_done(self.number) {
             state.advance_all(true);

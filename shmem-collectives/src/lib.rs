@@ -25,10 +25,11 @@
 //!
 //! | room | what lies in it |
 //! |---|---|
-//! | `calls`, `coll` | what a program calls, and the way from a call to a plan to its end |
+//! | `calls`, `barrier`, `unequal`, `strided` | what a program calls |
+//! | `coll`, `prepare`, `call`, `task`, `told` | the way from a call to a plan to its end |
 //! | [`plan`], `layout` | the vocabulary |
 //! | [`plans`] | the algorithms, one a file, and their table |
-//! | `run`, `tiny` | the engine, and a shorter way for the smallest messages |
+//! | `run`, `hand`, `tiny` | the engine, what its folds do, and a shorter way for the smallest messages |
 //! | [`check`] | the checker |
 //! | [`op`] | reductions of every type |
 //! | [`select`] | which algorithm a call takes |
@@ -37,15 +38,18 @@
 //! type, operation or root on any PE is an error on all of them, which names both sides, and costs nothing besides.
 #![forbid(unsafe_code)]
 
+mod barrier;
 mod call;
 mod calls;
 pub mod check;
 mod coll;
+mod hand;
 mod layout;
 pub mod model;
 pub mod op;
 pub mod plan;
 pub mod plans;
+mod prepare;
 mod run;
 pub mod select;
 mod strided;

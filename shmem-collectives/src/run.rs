@@ -1,4 +1,5 @@
 //! The engine: runs a plan over one-sided operations of a team, step by step, and stops where it would have to wait.
+//! What folds do is left to a [`Hand`].
 //!
 //! A signal is a count in the receiver's memory that only its sender writes and that grows for ever; so nothing is reset,
 //! and the k-th wait for a PE waits for the k-th signal of that PE. A meeting is the team's own barrier; the first of a
@@ -7,11 +8,10 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use smallvec::SmallVec;
+use shmem::{Ctx, Meeting, Result, Shared, SigRef, SymSlice, Team};
 
-use shmem::{Ctx, Elem, Kernel, Meeting, Result, Shared, SigRef, SymSlice, Team};
-
-use crate::plan::{At, Buf, Plan, Problem, Step};
+use crate::hand::Hand;
+use crate::plan::{Plan, Step};
 
 /// 64-bit words from one PE's count to the next: a pair of cache lines.
 pub(crate) const FLAG: usize = 16;
@@ -74,57 +74,34 @@ impl<'t> Lane<'t> {
     }
 }
 
-/// The caller's and the team's memory that a plan speaks of.
-#[derive(Clone, Copy)]
-pub(crate) struct Buffers<'b, T> {
-    /// In place, the whole buffer.
-    pub(crate) src: SymSlice<'b, T>,
-    /// In place, the whole buffer.
-    pub(crate) dst: SymSlice<'b, T>,
-    pub(crate) work: SymSlice<'b, T>,
-    /// Of this call's parity.
-    pub(crate) slots: SymSlice<'b, T>,
-}
-
-impl<'b, T: Elem> Buffers<'b, T> {
-    /// The object, of whichever PE, that a region of a problem's plan is.
-    pub(crate) fn region(&self, problem: &Problem, at: &At) -> Result<SymSlice<'b, T>> {
-        let (source, target) = if problem.in_place { problem.offsets(at.pe) } else { (0, 0) };
-        let (buffer, start) = match at.buf {
-            Buf::Src => (self.src, source + at.start),
-            Buf::Dst => (self.dst, target + at.start),
-            Buf::Work => (self.work, at.start),
-            Buf::Slot => (self.slots, at.start),
-        };
-        buffer.slice(start..start + at.len)
-    }
-}
-
-/// A collective under way.
-pub(crate) struct Run<'b, T> {
-    pub(crate) problem: Problem,
+/// A plan under way.
+pub(crate) struct Run {
     plan: Rc<Plan>,
     next: usize,
-    pub(crate) buffers: Buffers<'b, T>,
-    pub(crate) digest: u64,
+    digest: u64,
     /// Whether the plan meets by itself, or has been met for.
     met: bool,
     meeting: Option<Meeting>,
 }
 
-impl<'b, T: Elem> Run<'b, T> {
+impl Run {
     /// The run of `plan`, whose first meeting carries `digest`.
-    pub(crate) fn new(problem: Problem, plan: Rc<Plan>, buffers: Buffers<'b, T>, digest: u64) -> Self {
+    pub(crate) fn new(plan: Rc<Plan>, digest: u64) -> Self {
         let met = plan.contains(&Step::Meet);
-        Run { problem, plan, next: 0, buffers, digest, met, meeting: None }
+        Run { plan, next: 0, digest, met, meeting: None }
+    }
+
+    /// What its first meeting carries.
+    pub(crate) fn digest(&self) -> u64 {
+        self.digest
     }
 
     /// Gets as far as is possible without waiting, or to the end if it may block: true when the plan is done. `call` is
     /// for reports.
-    pub(crate) fn advance<K: Kernel<T>>(
+    pub(crate) fn advance(
         &mut self,
         lane: &mut Lane<'_>,
-        kernel: &K,
+        hand: &Hand<'_, '_>,
         call: &dyn Fn() -> String,
         block: bool,
     ) -> Result<bool> {
@@ -137,7 +114,7 @@ impl<'b, T: Elem> Run<'b, T> {
         let plan = Rc::clone(&self.plan);
         while let Some(step) = plan.get(self.next) {
             match step {
-                Step::Fold { from, into } => self.fold(lane, kernel, from, into)?,
+                Step::Fold { from, into } => hand.fold(lane, from, into)?,
                 Step::Meet => {
                     if !self.meet(lane, call, block)? {
                         return Ok(false);
@@ -165,21 +142,6 @@ impl<'b, T: Elem> Run<'b, T> {
             self.meeting = Some(lane.team.meet(self.digest));
         }
         meet(&mut self.meeting, lane.team, call, block)
-    }
-
-    fn fold<K: Kernel<T>>(&self, lane: &Lane<'_>, kernel: &K, from: &[At], into: &[At]) -> Result<()> {
-        type Places<'b, T> = SmallVec<[(SymSlice<'b, T>, usize); 8]>;
-        let place = |at: &At| Ok((self.buffers.region(&self.problem, at)?, at.pe));
-        let sources = from.iter().map(place).collect::<Result<Places<'b, T>>>()?;
-        let targets = into.iter().map(place).collect::<Result<Places<'b, T>>>()?;
-        // What is combined of one PE's source alone goes through the kernel, too: it may scale. A plan moves everything
-        // else.
-        let alone = self.problem.n == 1 && self.problem.what.reduces();
-        lane.has_put();
-        match sources.as_slice() {
-            [source] if !alone => lane.ctx.copy(*source, &targets),
-            _ => lane.ctx.fold(&sources, &targets, kernel),
-        }
     }
 }
 

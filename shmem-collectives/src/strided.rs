@@ -8,7 +8,7 @@ use std::panic::Location;
 use shmem::{Elem, ErrorKind, Meeting, Result, SymSlice};
 
 use crate::call::{Call, digest};
-use crate::coll::{Coll, Pending};
+use crate::coll::{Coll, Origin, Pending};
 use crate::run::{Lane, meet};
 use crate::task::Task;
 
@@ -97,6 +97,7 @@ impl<'t> Coll<'t> {
     /// # Errors
     /// [`Mismatch`](ErrorKind::Mismatch) if the PEs' calls differ; [`Length`](ErrorKind::Length) for a stride of 0, or a
     /// buffer that does not hold all blocks; [`PeerLost`](ErrorKind::PeerLost), [`Timeout`](ErrorKind::Timeout).
+    #[track_caller]
     pub fn all_to_all_strided<T: Elem>(
         &self,
         dst: SymSlice<'_, T>,
@@ -105,7 +106,7 @@ impl<'t> Coll<'t> {
         src_stride: usize,
         nelems: usize,
     ) -> Result<()> {
-        self.run_task(|number| self.strided(number, (dst, dst_stride), (src, src_stride), nelems))
+        self.run_task("alltoalls", |number| self.strided(number, (dst, dst_stride), (src, src_stride), nelems))
     }
 
     /// Starts [`all_to_all_strided`](Self::all_to_all_strided). Collective; does not block. All errors come from the
@@ -121,7 +122,7 @@ impl<'t> Coll<'t> {
     ) -> Pending<'b, 't> {
         let site = Location::caller();
         self.start_task(|number| {
-            let place = |object| self.place(object, "alltoalls", number, site);
+            let place = |object| self.place(object, Origin { call: "alltoalls", number, site });
             let (dst, src) = (place(dst)?, place(src)?);
             self.strided(number, (dst, dst_stride), (src, src_stride), nelems)
         })

@@ -3,10 +3,12 @@
 //! Tasks of a team take turns: one begins to meet the others when all before it have ended, on every PE in the same
 //! order.
 
-use shmem::{Elem, Error, ErrorKind, Kernel, Meeting, Result};
+use shmem::{Error, ErrorKind, Meeting, Result};
 
-use crate::call::{Call, refusal};
-use crate::run::{Lane, Run, meet};
+use crate::call::refusal;
+use crate::hand::Reduction;
+use crate::prepare::Prepared;
+use crate::run::{Lane, meet};
 
 /// A collective under way, without its types.
 pub(crate) trait Task {
@@ -15,17 +17,17 @@ pub(crate) trait Task {
 }
 
 /// A collective with what it works on.
-pub(crate) struct Started<'b, T, K> {
+pub(crate) struct Started<'b> {
     pub(crate) number: u64,
-    pub(crate) run: Run<'b, T>,
-    pub(crate) kernel: K,
-    pub(crate) call: Call,
+    pub(crate) prepared: Prepared<'b>,
+    pub(crate) reduction: Option<Box<dyn Reduction + 'b>>,
 }
 
-impl<T: Elem, K: Kernel<T>> Task for Started<'_, T, K> {
+impl Task for Started<'_> {
     fn advance(&mut self, lane: &mut Lane<'_>, block: bool) -> Result<bool> {
-        let (number, call) = (self.number, &self.call);
-        self.run.advance(lane, &self.kernel, &|| call.text(number), block)
+        let Started { number, prepared, reduction } = self;
+        let hand = prepared.hand(reduction.as_deref());
+        prepared.run.advance(lane, &hand, &|| prepared.call.text(*number), block)
     }
 }
 
@@ -57,28 +59,5 @@ impl Task for Refused {
             Err(other) if !matches!(other.kind(), ErrorKind::Mismatch { .. }) => Err(other),
             _ => self.error.take().map_or(Ok(true), Err),
         }
-    }
-}
-
-/// Moves elements as they are: the kernel of collectives that combine nothing.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Move;
-
-impl<T: Elem> Kernel<T> for Move {
-    type Acc = T;
-
-    #[inline(always)]
-    fn widen(&self, element: T) -> T {
-        element
-    }
-
-    #[inline(always)]
-    fn combine(&self, left: T, _: T) -> T {
-        left
-    }
-
-    #[inline(always)]
-    fn narrow(&self, acc: T) -> T {
-        acc
     }
 }

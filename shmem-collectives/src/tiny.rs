@@ -2,15 +2,16 @@
 //! signals, so that a call costs one hand-over of one pair of lines. What arrives is combined in PE order, as the plans of
 //! `small` and `direct` do: the result is the same to the bit.
 
+use bytemuck::{cast_slice, cast_slice_mut};
 use smallvec::SmallVec;
 
-use shmem::{Elem, Kernel, Meeting, Result, SymSlice, Team};
+use shmem::{Meeting, Result, SymSlice, Team};
 
+use crate::hand::Hand;
 use crate::plan::{At, Buf, Collective, Problem};
-use crate::run::Buffers;
 
 /// What travels from one PE.
-type Letter = [u64; Meeting::PAYLOAD];
+pub(crate) type Letter = [u64; Meeting::PAYLOAD];
 
 /// Whether a problem is one for this.
 pub(crate) fn takes(problem: &Problem, size: usize, team: &Team<'_>) -> bool {
@@ -18,49 +19,54 @@ pub(crate) fn takes(problem: &Problem, size: usize, team: &Team<'_>) -> bool {
     problem.n > 1 && problem.len > 0 && problem.len.saturating_mul(size) <= room && team.meets_directly()
 }
 
-/// Runs a collective to its end. Blocks.
-pub(crate) fn run<T: Elem, K: Kernel<T>>(
+/// Runs a collective to its end. Blocks. `waiting` is called when this PE's letters are out.
+pub(crate) fn run<W>(
     team: &Team<'_>,
-    problem: &Problem,
-    buffers: &Buffers<'_, T>,
-    kernel: &K,
+    hand: &Hand<'_, '_>,
     digest: u64,
     call: &dyn Fn() -> String,
+    waiting: impl FnOnce() -> W,
 ) -> Result<()> {
-    let (n, me, len) = (problem.n, team.me(), problem.len);
-    let words = (len * size_of::<T>()).div_ceil(8);
+    let Problem { n, len, .. } = hand.problem;
+    let (me, bytes) = (team.me(), len * hand.buffers.objects.size);
+    let words = bytes.div_ceil(8);
     let mut meeting = team.meet(digest);
     for to in (1..n).map(|distance| (me + distance) % n) {
-        if let Some(letter) = letter(problem, buffers, me, to)? {
+        if let Some(letter) = letter(hand, me, to)? {
             meeting.send(team, to, &letter[..words])?;
         }
     }
-    meeting.wait(team, call)?;
+    // The first poll sends the signals.
+    if !meeting.poll(team, call)? {
+        let _waiting = waiting();
+        meeting.wait(team, call)?;
+    }
     let mut letters: SmallVec<[Letter; 16]> = SmallVec::new();
-    for from in contributors(problem, me) {
+    for from in contributors(&hand.problem, me) {
         let mut received = Letter::default();
         if from == me {
-            received = letter(problem, buffers, me, me)?.unwrap_or_default();
+            received = letter(hand, me, me)?.unwrap_or_default();
         } else {
             meeting.receive(team, from, &mut received[..words])?;
         }
-        if problem.what.reduces() {
-            letters.push(received);
-        } else {
-            write(target(problem, buffers, me, from)?, |i| element(&received, i))?;
+        match hand.reduction {
+            Some(_) => letters.push(received),
+            None => target(hand, me, from)?.copy_from(&cast_slice(&received)[..bytes])?,
         }
     }
-    let Some((first, others)) = letters.split_first() else { return Ok(()) };
-    write(target(problem, buffers, me, me)?, |i| {
-        let start = kernel.widen(element(first, i));
-        let combine = |left, letter: &Letter| kernel.combine(left, kernel.widen(element(letter, i)));
-        kernel.narrow(others.iter().fold(start, combine))
-    })
+    match hand.reduction {
+        Some(reduction) if !letters.is_empty() => {
+            let results = reduction.combine(&letters, len);
+            target(hand, me, me)?.copy_from(&cast_slice(&results)[..bytes])
+        }
+        _ => Ok(()),
+    }
 }
 
 /// What PE `me` sends to PE `to`, if anything.
-fn letter<T: Elem>(problem: &Problem, buffers: &Buffers<'_, T>, me: usize, to: usize) -> Result<Option<Letter>> {
-    let block = match problem.what {
+fn letter(hand: &Hand<'_, '_>, me: usize, to: usize) -> Result<Option<Letter>> {
+    let Problem { what, len, .. } = hand.problem;
+    let block = match what {
         Collective::AllReduce | Collective::AllGather => 0,
         Collective::InclusiveScan if to >= me => 0,
         Collective::ExclusiveScan if to > me => 0,
@@ -70,12 +76,9 @@ fn letter<T: Elem>(problem: &Problem, buffers: &Buffers<'_, T>, me: usize, to: u
         Collective::ReduceScatter | Collective::AllToAll => to,
         _ => return Ok(None),
     };
-    let source = buffers.region(problem, &At::new(me, Buf::Src, block * problem.len..(block + 1) * problem.len))?;
+    let source = hand.buffers.region(&hand.problem, &At::new(me, Buf::Src, block * len..(block + 1) * len))?;
     let mut letter = Letter::default();
-    let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut letter);
-    for (i, bytes) in bytes.chunks_exact_mut(size_of::<T>()).take(problem.len).enumerate() {
-        bytes.copy_from_slice(bytemuck::bytes_of(&source.read(i)?));
-    }
+    source.copy_to(&mut cast_slice_mut(&mut letter)[..source.len()])?;
     Ok(Some(letter))
 }
 
@@ -91,19 +94,11 @@ fn contributors(problem: &Problem, me: usize) -> std::ops::Range<usize> {
 }
 
 /// Where PE `me`'s target takes what came from a PE, or its result.
-fn target<'b, T: Elem>(problem: &Problem, buffers: &Buffers<'b, T>, me: usize, from: usize) -> Result<SymSlice<'b, T>> {
-    let block = match problem.what {
+fn target<'b>(hand: &Hand<'_, 'b>, me: usize, from: usize) -> Result<SymSlice<'b, u8>> {
+    let Problem { what, len, .. } = hand.problem;
+    let block = match what {
         Collective::AllGather | Collective::Gather { .. } | Collective::AllToAll => from,
         _ => 0,
     };
-    buffers.region(problem, &At::new(me, Buf::Dst, block * problem.len..(block + 1) * problem.len))
-}
-
-fn element<T: Elem>(letter: &Letter, i: usize) -> T {
-    let bytes: &[u8] = bytemuck::cast_slice(letter);
-    bytemuck::pod_read_unaligned(&bytes[i * size_of::<T>()..(i + 1) * size_of::<T>()])
-}
-
-fn write<T: Elem>(target: SymSlice<'_, T>, value: impl Fn(usize) -> T) -> Result<()> {
-    (0..target.len()).try_for_each(|i| target.write(i, value(i)))
+    hand.buffers.region(&hand.problem, &At::new(me, Buf::Dst, block * len..(block + 1) * len))
 }

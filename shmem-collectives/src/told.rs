@@ -4,14 +4,15 @@
 //! What is told lies in two areas that calls take in turn. A call meets all PEs after telling, so whoever is in the next
 //! call but one knows that all have left this one, whose area it takes.
 
-use shmem::{Elem, ErrorKind, Meeting, Result, SymSlice, World};
+use shmem::{ErrorKind, Meeting, Result, SymSlice, World};
 
 use crate::call::Call;
-use crate::coll::apart;
+use crate::hand::{Buffers, Hand, Objects};
 use crate::plan::{At, Blocks, Buf, Exchange, Lane as Way, Plan, Problem, Step, Uneven};
 use crate::plans::{Algorithm, Room};
-use crate::run::{Buffers, Lane, Run, meet};
-use crate::task::{Move, Refused, Task};
+use crate::prepare::apart;
+use crate::run::{Lane, Run, meet};
+use crate::task::{Refused, Task};
 
 /// What one PE tells another.
 pub(crate) type Record = [u64; RECORD];
@@ -33,27 +34,27 @@ pub(crate) enum Aim {
 }
 
 /// A call under way.
-pub(crate) struct Told<'b, T> {
+pub(crate) struct Told<'b> {
     pub(crate) world: &'b World,
     pub(crate) number: u64,
     pub(crate) call: Call,
     pub(crate) aim: Aim,
     /// Where it is told: a record from each PE.
     pub(crate) records: SymSlice<'b, u64>,
-    pub(crate) buffers: Buffers<'b, T>,
+    pub(crate) buffers: Buffers<'b>,
     pub(crate) forced: Option<Algorithm>,
-    pub(crate) stage: Stage<'b, T>,
+    pub(crate) stage: Stage<'b>,
 }
 
 /// How far it has come.
-pub(crate) enum Stage<'b, T> {
+pub(crate) enum Stage<'b> {
     Begun,
     Telling(Option<Meeting>),
-    Moving(Run<'b, T>),
+    Moving(Run, Hand<'b, 'b>),
     Refused(Refused),
 }
 
-impl<T: Elem> Task for Told<'_, T> {
+impl Task for Told<'_> {
     fn advance(&mut self, lane: &mut Lane<'_>, block: bool) -> Result<bool> {
         if let Stage::Begun = self.stage {
             self.tell(lane)?;
@@ -63,25 +64,30 @@ impl<T: Elem> Task for Told<'_, T> {
                 return Ok(false);
             }
             self.stage = match self.listen(lane) {
-                Ok(run) => Stage::Moving(run),
+                Ok((run, hand)) => Stage::Moving(run, hand),
                 Err(error) => Stage::Refused(Refused::new(self.number, error)),
             };
         }
         match &mut self.stage {
-            Stage::Moving(run) => run.advance(lane, &Move, &|| self.call.text(self.number), block),
+            Stage::Moving(run, hand) => run.advance(lane, hand, &|| self.call.text(self.number), block),
             Stage::Refused(refused) => refused.advance(lane, block),
             Stage::Begun | Stage::Telling(_) => Ok(false),
         }
     }
 }
 
-impl<'b, T: Elem> Told<'b, T> {
+impl<'b> Told<'b> {
+    /// How many elements an object is.
+    fn elements(&self, object: SymSlice<'_, u8>) -> usize {
+        object.len() / self.buffers.objects.size.max(1)
+    }
+
     fn tell(&mut self, lane: &mut Lane<'_>) -> Result<()> {
         let me = lane.team.me();
         let place = self.records.slice(me * RECORD..(me + 1) * RECORD)?;
         for pe in 0..lane.team.n_pes() {
             let record: Record = match &self.aim {
-                Aim::Gather => [self.buffers.src.len() as u64, self.buffers.dst.len() as u64, 0, 0],
+                Aim::Gather => [self.elements(self.buffers.objects.src) as u64, 0, 0, 0],
                 Aim::Exchange { to, from } => {
                     [to[pe].here, to[pe].len, from[pe].here, from[pe].len].map(|word| word as u64)
                 }
@@ -95,47 +101,49 @@ impl<'b, T: Elem> Told<'b, T> {
     }
 
     /// The plan, of what the others told.
-    fn listen(&self, lane: &Lane<'_>) -> Result<Run<'b, T>> {
+    fn listen(&self, lane: &Lane<'_>) -> Result<(Run, Hand<'b, 'b>)> {
         let (me, n) = (lane.team.me(), lane.team.n_pes());
         let words = self.records.slice(..n * RECORD)?.to_vec();
         let told = words.as_chunks::<RECORD>().0;
-        let room = Room { work: self.buffers.work.len(), slot: self.buffers.slots.len() };
+        let room = Room { work: self.elements(self.buffers.work), slot: self.elements(self.buffers.slots) };
         let mut buffers = self.buffers;
         let plan = match &self.aim {
             Aim::Gather => self.gather(told, room, me)?,
             Aim::Exchange { to, from } => {
                 let plan = self.exchange(told, to, from, room, me)?;
-                buffers.src = self.reach(buffers.src, Buf::Src, &plan)?;
-                buffers.dst = self.reach(buffers.dst, Buf::Dst, &plan)?;
+                buffers.objects.src = self.reach(buffers.objects.src, Buf::Src, &plan)?;
+                buffers.objects.dst = self.reach(buffers.objects.dst, Buf::Dst, &plan)?;
                 plan
             }
         };
         // Every region of the plan lies where it says, whoever it belongs to.
         let problem = Problem { what: crate::plan::Collective::AllToAll, n, len: 0, chunk: 1, in_place: false };
-        Ok(Run::new(problem, plan.into(), buffers, self.call.digest(self.number)))
+        let hand = Hand { problem, buffers, reduction: None, wide: false };
+        Ok((Run::new(plan.into(), self.call.digest(self.number)), hand))
     }
 
     /// A handle for all that the plan takes from or puts into a buffer: another PE's may be longer than the own.
-    fn reach(&self, own: SymSlice<'b, T>, buf: Buf, plan: &Plan) -> Result<SymSlice<'b, T>> {
+    fn reach(&self, own: SymSlice<'b, u8>, buf: Buf, plan: &Plan) -> Result<SymSlice<'b, u8>> {
         let regions = plan.iter().flat_map(|step| match step {
             Step::Fold { from, into } => from.iter().chain(into.iter()),
             _ => [].iter().chain([].iter()),
         });
-        let end = regions.filter(|at| at.buf == buf).map(|at| at.range().end).max().unwrap_or(0);
+        let end =
+            regions.filter(|at| at.buf == buf).map(|at| at.range().end).max().unwrap_or(0) * self.buffers.objects.size;
         if end <= own.len() { Ok(own) } else { self.world.object_at(own.offset(), end) }
     }
 
     /// The own block goes to its place first; what follows is in place, from target to target.
     fn gather(&self, told: &[Record], room: Room, me: usize) -> Result<Plan> {
-        let (src, dst) = (self.buffers.src, self.buffers.dst);
+        let Objects { src, dst, size } = self.buffers.objects;
         let blocks = Blocks::new(told.iter().map(|record| record[0] as usize));
         let (total, mine) = (blocks.total(), blocks.range(me));
-        if dst.len() < total {
-            return Err(ErrorKind::Length { what: "target", given: dst.len(), needed: total }.into());
+        let given = self.elements(dst);
+        if given < total {
+            return Err(ErrorKind::Length { what: "target", given, needed: total }.into());
         }
-        let size = size_of::<T>();
         if src.offset() != dst.offset() + mine.start * size {
-            apart(self.world, src, dst.slice(..total)?)?;
+            apart(self.world, src, dst.slice(..total * size)?)?;
         }
         let problem = Uneven { gather: true, blocks, chunk: (PIECE / size.max(1)).max(1), in_place: true };
         let small = (total * size <= SMALL).then_some(Algorithm::Small);
@@ -165,7 +173,7 @@ impl<'b, T: Elem> Told<'b, T> {
     }
 
     fn exchange(&self, told: &[Record], to: &[Way], from: &[Way], room: Room, me: usize) -> Result<Plan> {
-        let size = size_of::<T>();
+        let size = self.buffers.objects.size;
         let complete = |own: &[Way], there: usize| -> Box<[Way]> {
             own.iter().zip(told).map(|(way, record)| Way { there: record[there] as usize, ..*way }).collect()
         };

@@ -9,10 +9,11 @@ use std::panic::Location;
 use shmem::{Elem, ErrorKind, Result, SymSlice};
 
 use crate::call::{Call, digest};
-use crate::calls::partial_results_are_elements;
-use crate::coll::{Coll, Pending};
-use crate::op::{Reduce, Whole};
+use crate::coll::{Coll, Origin, Pending};
+use crate::hand::{Objects, Typed};
+use crate::op::Reduce;
 use crate::plan::{Blocks, Lane, Uneven};
+use crate::prepare::apart;
 use crate::told::{Aim, Told};
 
 /// The elements of a buffer that belong to each PE of a team: how many, and where they begin.
@@ -50,8 +51,9 @@ impl<'t> Coll<'t> {
     /// [`Mismatch`](ErrorKind::Mismatch) if the PEs' calls differ or fail on some, [`Length`](ErrorKind::Length) if the
     /// target is too short, [`Overlap`](ErrorKind::Overlap) if the source overlaps it elsewhere than in place;
     /// [`PeerLost`](ErrorKind::PeerLost), [`Timeout`](ErrorKind::Timeout).
+    #[track_caller]
     pub fn all_gather_v<T: Elem>(&self, dst: SymSlice<'_, T>, src: SymSlice<'_, T>) -> Result<()> {
-        self.run_task(|number| self.told(number, gather_v::<T>(), (src, dst), Aim::Gather))
+        self.run_task("allgatherv", |number| self.told(number, gather_v::<T>(), Objects::of(dst, src)?, Aim::Gather))
     }
 
     /// Starts [`all_gather_v`](Self::all_gather_v). Collective; does not block. All errors come from the [`Pending`].
@@ -59,8 +61,8 @@ impl<'t> Coll<'t> {
     pub fn start_all_gather_v<'b, T: Elem>(&'b self, dst: SymSlice<'b, T>, src: SymSlice<'b, T>) -> Pending<'b, 't> {
         let site = Location::caller();
         self.start_task(|number| {
-            let place = |object| self.place(object, "allgatherv", number, site);
-            let objects = (place(src)?, place(dst)?);
+            let from = Origin { call: "allgatherv", number, site };
+            let objects = self.placed(Objects::of(dst, src)?, from)?;
             self.told(number, gather_v::<T>(), objects, Aim::Gather)
         })
     }
@@ -74,6 +76,7 @@ impl<'t> Coll<'t> {
     /// [`Mismatch`](ErrorKind::Mismatch) if the PEs' calls differ or fail on some, [`Length`](ErrorKind::Length) if
     /// source, target or counts do not go together, [`Overlap`](ErrorKind::Overlap);
     /// [`PeerLost`](ErrorKind::PeerLost), [`Timeout`](ErrorKind::Timeout).
+    #[track_caller]
     pub fn reduce_scatter_v<T: Elem, R: Reduce<T>>(
         &self,
         dst: SymSlice<'_, T>,
@@ -81,10 +84,10 @@ impl<'t> Coll<'t> {
         counts: &[usize],
         op: R,
     ) -> Result<()> {
-        self.run_task(|number| {
-            let (call, problem) = self.scatter_v::<T, R>(dst.len(), src.len(), counts)?;
-            let kernel = Whole { op, n: self.team().n_pes() };
-            self.scattered(number, call, (src, dst), problem, kernel, !partial_results_are_elements::<T, R>())
+        self.run_task("reduce_scatterv", |number| {
+            let elem = (type_name::<T>(), R::NAME);
+            let (call, problem) = self.scatter_v(elem, dst.len(), src.len(), counts)?;
+            self.scattered(number, call, Objects::of(dst, src)?, problem, Box::new(Typed::<T, R>::new(op)))
         })
     }
 
@@ -100,11 +103,11 @@ impl<'t> Coll<'t> {
     ) -> Pending<'b, 't> {
         let site = Location::caller();
         self.start_task(|number| {
-            let (call, problem) = self.scatter_v::<T, R>(dst.len(), src.len(), counts)?;
-            let place = |object| self.place(object, "reduce_scatterv", number, site);
-            let objects = (place(src)?, place(dst)?);
-            let kernel = Whole { op, n: self.team().n_pes() };
-            self.scattered(number, call, objects, problem, kernel, !partial_results_are_elements::<T, R>())
+            let from = Origin { call: "reduce_scatterv", number, site };
+            let elem = (type_name::<T>(), R::NAME);
+            let (call, problem) = self.scatter_v(elem, dst.len(), src.len(), counts)?;
+            let objects = self.placed(Objects::of(dst, src)?, from)?;
+            self.scattered(number, call, objects, problem, Box::new(Typed::<T, R>::new(op)))
         })
     }
 
@@ -120,6 +123,7 @@ impl<'t> Coll<'t> {
     /// elements than is sent, with both PEs and numbers, or if the call fails on some; [`Length`](ErrorKind::Length) if
     /// buffers and counts do not go together, [`Overlap`](ErrorKind::Overlap);
     /// [`PeerLost`](ErrorKind::PeerLost), [`Timeout`](ErrorKind::Timeout).
+    #[track_caller]
     pub fn all_to_all_v<T: Elem>(
         &self,
         dst: SymSlice<'_, T>,
@@ -131,7 +135,9 @@ impl<'t> Coll<'t> {
     ) -> Result<()> {
         let into = Parts { counts: dst_counts, displs: dst_displs };
         let from = Parts { counts: src_counts, displs: src_displs };
-        self.run_task(|number| self.exchange_v(number, (dst, into), (src, from)))
+        self.run_task("alltoallv", |number| {
+            self.exchange_v(number, type_name::<T>(), Objects::of(dst, src)?, into, from)
+        })
     }
 
     /// Starts [`all_to_all_v`](Self::all_to_all_v). Collective; does not block. All errors come from the [`Pending`].
@@ -149,13 +155,18 @@ impl<'t> Coll<'t> {
         let from = Parts { counts: src_counts, displs: src_displs };
         let site = Location::caller();
         self.start_task(|number| {
-            let place = |object| self.place(object, "alltoallv", number, site);
-            let (dst, src) = (place(dst)?, place(src)?);
-            self.exchange_v(number, (dst, into), (src, from))
+            let origin = Origin { call: "alltoallv", number, site };
+            self.exchange_v(number, type_name::<T>(), self.placed(Objects::of(dst, src)?, origin)?, into, from)
         })
     }
 
-    fn scatter_v<T: Elem, R: Reduce<T>>(&self, dst: usize, src: usize, counts: &[usize]) -> Result<(Call, Uneven)> {
+    fn scatter_v(
+        &self,
+        (elem, op): (&'static str, &'static str),
+        dst: usize,
+        src: usize,
+        counts: &[usize],
+    ) -> Result<(Call, Uneven)> {
         let (me, n) = (self.team().me(), self.team().n_pes());
         let total = counts.iter().try_fold(0, |sum: usize, count| sum.checked_add(*count)).unwrap_or(usize::MAX);
         let checks = [("counts", counts.len(), n), ("source", src, total)];
@@ -166,23 +177,25 @@ impl<'t> Coll<'t> {
         }
         let some: Vec<String> = counts.iter().take(6).map(usize::to_string).collect();
         let more = (digest(0, counts.iter().map(|count| *count as u64)), format!("by {}", some.join(" ")));
-        let call = Call { op: R::NAME, more, ..Call::other("reduce_scatterv", 12, total, type_name::<T>()) };
+        let call = Call { op, more, ..Call::other("reduce_scatterv", 12, total, elem) };
         let blocks = Blocks::new(counts.iter().copied());
         Ok((call, Uneven { gather: false, blocks, chunk: 1, in_place: false }))
     }
 
-    fn exchange_v<'b, T: Elem>(
+    fn exchange_v<'b>(
         &self,
         number: u64,
-        (dst, into): (SymSlice<'b, T>, Parts<'_>),
-        (src, from): (SymSlice<'b, T>, Parts<'_>),
-    ) -> Result<Told<'b, T>>
+        elem: &'static str,
+        objects: Objects<'b>,
+        into: Parts<'_>,
+        from: Parts<'_>,
+    ) -> Result<Told<'b>>
     where
         't: 'b,
     {
-        let n = self.team().n_pes();
-        into.check("target", dst.len(), n)?;
-        from.check("source", src.len(), n)?;
+        let (n, Objects { src, dst, size }) = (self.team().n_pes(), objects);
+        into.check("target", dst.len() / size.max(1), n)?;
+        from.check("source", src.len() / size.max(1), n)?;
         let (to, from) = (from.lanes(), into.lanes());
         let in_place = src.offset() == dst.offset() && src.len().min(dst.len()) > 0;
         if in_place && to != from {
@@ -191,10 +204,10 @@ impl<'t> Coll<'t> {
             return Err(ErrorKind::Length { what: "source, in place,", given, needed }.into());
         }
         if !in_place {
-            self.apart(src, dst)?;
+            apart(self.world, src, dst)?;
         }
-        let call = Call { in_place, ..Call::other("alltoallv", 13, 0, type_name::<T>()) };
-        self.told(number, call, (src, dst), Aim::Exchange { to, from })
+        let call = Call { in_place, ..Call::other("alltoallv", 13, 0, elem) };
+        self.told(number, call, objects, Aim::Exchange { to, from })
     }
 }
 

@@ -1,12 +1,15 @@
 //! Every reduction of every type against a serial model, through the very loops that collectives run, whole and in stages.
+//!
+//! The loops are compiled once for each size of elements, around reductions behind pointers, and once for each of a few reductions as they are:
+//! for all 140 pairs of types and operations that took minutes. `tests/perf.rs` runs every pair, each with loops of its own, in whole collectives.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use half::{bf16, f16};
 use num_complex::Complex;
 use shmem::{Elem, Kernel, Shared, SymSlice, World};
 use shmem_collectives::op::{
-    Avg, By, Indexed, Max, MaxIndex, Min, MinIndex, Number, Op, Ordered, Reduce, Scaled, Sum, Type, Unsupported, Visit,
-    Whole, dispatch,
+    Avg, By, Indexed, Max, MaxIndex, Min, MinIndex, Number, Op, Ordered, Prod, Reduce, Scaled, Sum, Type, Unsupported,
+    Visit, Whole, Xor, dispatch,
 };
 
 /// Elements of a region: whole chunks and tails of every kind.
@@ -153,30 +156,145 @@ macro_rules! complex_models {
 
 complex_models!(f32, f64);
 
-/// Runs a reduction over contributions given as bytes, and returns the result's bytes.
+/// Room for any element and any partial result.
+type Held = [u8; 16];
+
+/// A reduction behind pointers.
+struct Hidden<'a> {
+    widen: &'a (dyn Fn(Held) -> Held + Sync),
+    combine: &'a (dyn Fn(Held, Held) -> Held + Sync),
+    narrow: &'a (dyn Fn(Held) -> Held + Sync),
+}
+
+fn held(bytes: &[u8]) -> Held {
+    let mut held = Held::default();
+    held[..bytes.len()].copy_from_slice(bytes);
+    held
+}
+
+fn of<T: Elem>(held: Held) -> T {
+    bytemuck::pod_read_unaligned(&held[..size_of::<T>()])
+}
+
+impl<const N: usize> Kernel<[u8; N]> for Hidden<'_>
+where
+    [u8; N]: Elem,
+{
+    type Acc = Held;
+
+    fn widen(&self, element: [u8; N]) -> Held {
+        (self.widen)(held(&element))
+    }
+
+    fn combine(&self, left: Held, right: Held) -> Held {
+        (self.combine)(left, right)
+    }
+
+    fn narrow(&self, acc: Held) -> [u8; N] {
+        of((self.narrow)(acc))
+    }
+}
+
+/// Runs a reduction over contributions given as bytes, and returns the result's bytes: of a fold of all, and of one
+/// after the other with partial results in memory.
 struct Run<'a> {
     world: &'a World,
     memory: SymSlice<'a, u64>,
     sources: &'a [Vec<u8>],
 }
 
+impl Run<'_> {
+    /// A fold of all sources, as elements of type `E`.
+    fn fold<E: Elem>(&self, kernel: &impl Kernel<E>) -> Vec<u8> {
+        let ctx = self.world.ctx::<Shared>();
+        let words = self.memory.len() / REGIONS / 8 * 8;
+        let region = |i: usize| self.memory.slice(i * words..(i + 1) * words).unwrap();
+        let elements = |i| (region(i).cast::<E>().unwrap().slice(..LEN).unwrap(), 0);
+        for (i, source) in self.sources.iter().enumerate() {
+            region(i).cast::<u8>().unwrap().slice(..source.len()).unwrap().copy_from(source).unwrap();
+        }
+        let all: Vec<_> = (0..self.sources.len()).map(elements).collect();
+        let result = elements(REGIONS - 1);
+        ctx.fold(&all, &[result], kernel).unwrap();
+        bytemuck::cast_slice(&result.0.to_vec()).to_vec()
+    }
+
+    /// A fold of all sources, as elements of `size` bytes.
+    fn fold_hidden(&self, size: usize, kernel: &Hidden<'_>) -> Vec<u8> {
+        match size {
+            1 => self.fold::<[u8; 1]>(kernel),
+            2 => self.fold::<[u8; 2]>(kernel),
+            4 => self.fold::<[u8; 4]>(kernel),
+            8 => self.fold::<[u8; 8]>(kernel),
+            9 => self.fold::<[u8; 9]>(kernel),
+            10 => self.fold::<[u8; 10]>(kernel),
+            12 => self.fold::<[u8; 12]>(kernel),
+            16 => self.fold::<[u8; 16]>(kernel),
+            _ => panic!("elements of {size} bytes"),
+        }
+    }
+
+    /// Element by element, with every partial result in memory.
+    fn in_stages<T: Elem, R: Reduce<T>>(&self, op: R) -> Vec<u8> {
+        let (partial, n, size) = (Whole { op: op.partial(), n: 0 }, self.sources.len(), size_of::<T>());
+        let element = |pe: usize, i: usize| op.widen(of(held(&self.sources[pe][i * size..(i + 1) * size])));
+        let mut results = Vec::with_capacity(LEN * size);
+        for i in 0..LEN {
+            let mut acc = element(0, i);
+            for pe in 1..n {
+                acc = partial.narrow(partial.combine(partial.widen(acc), partial.widen(element(pe, i))));
+            }
+            results.extend_from_slice(bytemuck::bytes_of(&op.finish(acc, n)));
+        }
+        results
+    }
+}
+
 impl Visit for Run<'_> {
     type Out = Vec<Vec<u8>>;
 
     fn visit<T: Elem, R: Reduce<T>>(self, op: R) -> Vec<Vec<u8>> {
-        let (ctx, n) = (self.world.ctx::<Shared>(), self.sources.len());
-        let words = self.memory.len() / REGIONS / 8 * 8;
-        let region = |i: usize| self.memory.slice(i * words..(i + 1) * words).unwrap();
-        let elements = |i| (region(i).cast::<T>().unwrap().slice(..LEN).unwrap(), 0);
-        for (i, source) in self.sources.iter().enumerate() {
-            region(i).cast::<u8>().unwrap().slice(..source.len()).unwrap().copy_from(source).unwrap();
-        }
-        let all: Vec<_> = (0..n).map(elements).collect();
-        let result = elements(REGIONS - 1);
-        let bytes = || bytemuck::cast_slice(&result.0.to_vec()).to_vec();
-        ctx.fold(&all, &[result], &Whole { op, n }).unwrap();
-        vec![bytes()]
+        let n = self.sources.len();
+        let kernel = Hidden {
+            widen: &|element| held(bytemuck::bytes_of(&op.widen(of(element)))),
+            combine: &|left, right| held(bytemuck::bytes_of(&op.combine(of(left), of(right)))),
+            narrow: &|acc| held(bytemuck::bytes_of(&op.finish(of(acc), n))),
+        };
+        let folded = self.fold_hidden(size_of::<T>(), &kernel);
+        vec![folded, self.in_stages(op)]
     }
+}
+
+/// A fold of a reduction as it is.
+fn as_it_is<T: Model, R: Reduce<T>>(world: &World, memory: SymSlice<'_, u64>, op: R, name: Op) {
+    for n in 1..=9 {
+        let sample = |pe: usize, i: usize| T::sample(random((n * 100 + pe) as u64 * 1000 + i as u64));
+        let contributions: Vec<Vec<T>> = (0..n).map(|pe| (0..LEN).map(|i| sample(pe, i)).collect()).collect();
+        let sources: Vec<Vec<u8>> = contributions.iter().map(|c| bytes(c)).collect();
+        let result = Run { world, memory, sources: &sources }.fold::<T>(&Whole { op, n });
+        let of = |i: usize| contributions.iter().map(|c| c[i]).collect::<Vec<T>>();
+        let expected = bytes(&(0..LEN).map(|i| T::expect(name, &of(i)).unwrap()).collect::<Vec<_>>());
+        assert!(result == expected, "{name} of {n} {}", std::any::type_name::<T>());
+    }
+}
+
+#[test]
+fn loops_around_some_reductions_as_they_are() {
+    shmem::local(1, |world| {
+        let memory = world.alloc::<u64>(REGIONS * LEN * 3)?;
+        as_it_is::<f16, _>(world, memory.sym(), Sum, Op::Sum);
+        as_it_is::<bf16, _>(world, memory.sym(), Sum, Op::Sum);
+        as_it_is::<f32, _>(world, memory.sym(), Avg, Op::Avg);
+        as_it_is::<f32, _>(world, memory.sym(), Max, Op::Max);
+        as_it_is::<f64, _>(world, memory.sym(), Scaled(0.375), Op::Scaled(0.375));
+        as_it_is::<i8, _>(world, memory.sym(), Avg, Op::Avg);
+        as_it_is::<i64, _>(world, memory.sym(), Min, Op::Min);
+        as_it_is::<u16, _>(world, memory.sym(), Prod, Op::Prod);
+        as_it_is::<u32, _>(world, memory.sym(), Xor, Op::Xor);
+        as_it_is::<Complex<f32>, _>(world, memory.sym(), Prod, Op::Prod);
+        world.free(memory)
+    })
+    .unwrap();
 }
 
 fn bytes<T: Elem>(elements: &[T]) -> Vec<u8> {

@@ -6,12 +6,13 @@ use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
 const PERF: &str = env!("CARGO_BIN_EXE_shmem-perf");
-const OPERATIONS: [&str; 15] = [
+const OPERATIONS: [&str; 20] = [
     "put",
     "get",
     "put_signal",
     "fetch_add",
     "barrier",
+    "sync",
     "allreduce",
     "reduce",
     "reduce_scatter",
@@ -22,6 +23,10 @@ const OPERATIONS: [&str; 15] = [
     "alltoall",
     "inscan",
     "exscan",
+    "allgatherv",
+    "reduce_scatterv",
+    "alltoallv",
+    "alltoalls",
 ];
 
 /// The launcher, built once for the profile of this test: it belongs to another package, which cargo does not build for
@@ -117,7 +122,7 @@ fn every_operation_is_right_and_fills_its_columns() {
             let rows = rows(&perf(n, &args, &[]));
             let what: Vec<_> = rows.iter().map(|row| (row.size, row.count, row.ty.as_str())).collect();
             match operation {
-                "barrier" => assert_eq!(what, [(0, 0, "-")]),
+                "barrier" | "sync" => assert_eq!(what, [(0, 0, "-")]),
                 "fetch_add" => assert_eq!(what, [(8, 1, "u64")]),
                 _ => assert_eq!(what, [(4, 1, "f32"), (180, 45, "f32"), (8100, 2025, "f32")]),
             }
@@ -125,7 +130,7 @@ fn every_operation_is_right_and_fills_its_columns() {
                 assert_eq!(row.wrong, 0, "{operation}: {row:?}");
                 let [min, median, p99, deviation] = row.times[..] else { panic!("{row:?}") };
                 assert!(0.0 <= min && min <= median && median <= p99 && deviation >= 0.0, "{row:?}");
-                let named = !["put", "get", "put_signal", "fetch_add", "barrier"].contains(&operation);
+                let named = shmem_collectives::plan::Collective::NAMES.contains(&operation);
                 assert_eq!(row.algorithm != "-", named, "{row:?}");
                 assert!(row.bus >= 0.0 && row.bus.is_finite());
             }
@@ -133,15 +138,52 @@ fn every_operation_is_right_and_fills_its_columns() {
     }
 }
 
+/// I08 and I11: one list of types and operations, all of which are there.
 #[test]
-fn types_and_operations_are_checked_too() {
-    for (ty, op) in [("bf16", "sum"), ("u8", "avg"), ("f64", "prod"), ("i64", "max"), ("f16", "avg")] {
-        for operation in ["allreduce", "reduce", "reduce_scatter", "allgather"] {
-            let args = [&[operation, "-t", ty, "-o", op, "--pes", "3"], &SHORT[..]].concat();
-            let rows = rows(&perf(None, &args, &[]));
-            assert!(rows.iter().all(|row| row.wrong == 0 && row.ty == ty), "{operation} {ty} {op}: {rows:?}");
-        }
+fn every_type_and_operation_is_checked() {
+    use shmem_collectives::op::{Op, Type};
+    // 10 integers with all but the scaled sum, 4 floats without the bitwise, 2 complex with 4.
+    let pairs = 10 * (Op::ALL.len() - 1) + 4 * (Op::ALL.len() - 3) + 2 * 4;
+    let all = ["-t", "all", "-o", "all", "-b", "3", "-e", "600", "-f", "200", "-n", "1", "-w", "0"];
+    for (operation, n, algorithm) in [
+        ("allreduce", "3", None),
+        ("allreduce", "4", Some("ring")),
+        ("reduce", "3", Some("tree")),
+        ("reduce_scatter", "3", None),
+        ("reduce_scatterv", "3", None),
+        ("inscan", "3", None),
+        ("exscan", "2", None),
+    ] {
+        let mut args = [&[operation, "--pes", n], &all[..]].concat();
+        args.extend(algorithm.iter().flat_map(|name| ["--algo", name]));
+        let output = perf(None, &args, &[]);
+        let rows = rows(&output);
+        assert_eq!(rows.len(), 2 * pairs, "{operation}");
+        assert!(rows.iter().all(|row| row.wrong == 0), "{operation}: {rows:?}");
+        let says = |op: Op| stdout(&output).contains(&format!(" ({op}), "));
+        assert!(Op::ALL.iter().all(|op| says(*op)), "{operation}");
+        let of = |ty: Type| rows.iter().filter(|row| row.ty == ty.name()).count() / 2;
+        assert_eq!((of(Type::I8), of(Type::Bf16), of(Type::Complex64)), (10, 8, 4), "{operation}");
     }
+    for operation in ["allgather", "alltoallv", "broadcast", "put"] {
+        let rows = rows(&perf(None, &[&[operation, "--pes", "3"], &all[..]].concat(), &[]));
+        let types: Vec<&str> = rows.iter().map(|row| row.ty.as_str()).step_by(2).collect();
+        assert_eq!(types, Type::ALL.iter().map(|ty| ty.name()).collect::<Vec<_>>());
+        assert!(rows.iter().all(|row| row.wrong == 0), "{operation}: {rows:?}");
+    }
+}
+
+#[test]
+fn one_type_or_one_operation_of_all_is_checked() {
+    let count = |args: &[&str]| {
+        let rows = rows(&perf(None, &[&["allreduce", "-e", "8", "-n", "1"], args].concat(), &[]));
+        assert!(rows.iter().all(|row| row.wrong == 0), "{rows:?}");
+        rows.len()
+    };
+    assert_eq!(count(&["-t", "bf16", "-o", "all"]), 8);
+    assert_eq!(count(&["-t", "all", "-o", "xor"]), 10);
+    assert_eq!(count(&["-t", "complex64", "-o", "scaled=0.125"]), 1);
+    assert_eq!(rows(&perf(None, &["collect", "-e", "8", "-n", "1"], &[])).len(), 1);
 }
 
 #[test]
@@ -158,8 +200,9 @@ fn a_wrong_command_line_is_one_line_and_status_2() {
         (&["put", "--size", "8"], "--size"),
         (&["allreduce", "-t", "f31"], "there is no element type"),
         (&["allreduce", "-o", "add"], "there is no operation"),
-        (&["allreduce", "-t", "i8"], "i8 is not measured: give one of u8, "),
-        (&["allreduce", "-o", "xor"], "xor is not measured: give one of sum, "),
+        (&["allreduce", "-o", "xor"], "xor is not defined for f32"),
+        (&["allreduce", "-t", "complex64", "-o", "max"], "max is not defined for complex64"),
+        (&["allreduce", "-o", "scaled=0.3"], "scaled=0.3 is not measured: give a power of two"),
         (&["alltoall", "--algo", "ring"], "give an algorithm for alltoall of small, direct, "),
         (&["put", "--algo", "ring"], "put is no collective"),
         (&["plan", "barrier"], "barrier is no collective"),

@@ -20,15 +20,19 @@
 //!   never the contributions to one element, and nothing is fused.
 //!
 //! # Steps
-//! A fold that has all contributions at once is [`Whole`]: f16 is then rounded once, an average divided once, and a factor
-//! applied once to each contribution. Reductions for which that matters ([`Reduce::FINISHES`], or whose partial results
-//! are no elements) are given to algorithms that fold so; the others may be folded in any number of steps.
+//! A fold that has all contributions at once is [`Whole`]: f16 is then rounded once, and an average divided once. An algorithm that combines in
+//! several steps holds partial results between them: as elements, where nothing is lost by that ([`is_staged`]); otherwise as what they are
+//! ([`Reduce::Acc`]), in the collective's own memory, into which each PE first widens its contribution and out of which it finishes the result
+//! (see [`wide`](crate::plans::wide)). That is also what is done with every reduction that each PE begins in its own way ([`Reduce::OWN`]): a
+//! PE applies its own factor to its own elements, whatever the factors of the others.
 //!
 //! - `number`: what each type can do;
 //! - `table`: names, and finding the typed reduction of two names.
 
 mod number;
 mod table;
+
+use std::any::TypeId;
 
 use bytemuck::{Pod, Zeroable};
 use shmem::{Elem, Kernel};
@@ -41,16 +45,29 @@ pub use table::{Op, Type, Unsupported, Visit, dispatch};
 pub trait Reduce<T: Elem>: Copy + Send + Sync {
     /// A partial result.
     type Acc: Elem;
+    /// What combines partial results that lie in memory, and does nothing else; `Self` where they are elements.
+    type Partial: Reduce<Self::Acc, Acc = Self::Acc>;
     /// What it is called in messages.
     const NAME: &'static str;
     /// Whether it does something to each contribution, or to the result, that must be done once.
     const FINISHES: bool = false;
+    /// Whether nothing is lost where a partial result of another type is held as an element: by what selects one of the elements.
+    const EXACT: bool = false;
+    /// Whether it does something to each contribution that PEs may do differently, so that each must do it to its own.
+    const OWN: bool = false;
     /// A contribution as a partial result.
     fn widen(&self, element: T) -> Self::Acc;
     /// Two partial results in one; `left` is that of the earlier PEs.
     fn combine(&self, left: Self::Acc, right: Self::Acc) -> Self::Acc;
     /// The result, when `n` contributions have been combined.
     fn finish(&self, acc: Self::Acc, n: usize) -> T;
+    /// What combines partial results.
+    fn partial(&self) -> Self::Partial;
+}
+
+/// Whether partial results may be held as elements: folds of some contributions give what further folds can take, and the result is the same.
+pub fn is_staged<T: Elem, R: Reduce<T>>() -> bool {
+    !R::FINISHES && (R::EXACT || TypeId::of::<T>() == TypeId::of::<R::Acc>())
 }
 
 /// The kernel of a fold from all contributions to the result.
@@ -93,7 +110,8 @@ pub struct Prod;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Avg;
 
-/// The sum of all elements, each multiplied by the factor first: `Scaled(1.0 / 8.0)`.
+/// The sum of all elements, each multiplied by a factor first: `Scaled(1.0 / 8.0)`. Each PE multiplies its own elements by its own factor, which
+/// need not be that of the others (as NCCL's `PreMulSum` has it).
 #[derive(Clone, Copy, Debug)]
 pub struct Scaled<F>(pub F);
 
@@ -151,6 +169,7 @@ macro_rules! arithmetic {
     ($op:ident, $combine:ident) => {
         impl<T: Number> Reduce<T> for $op {
             type Acc = T::Acc;
+            type Partial = Self;
             const NAME: &'static str = Op::$op.name();
 
             #[inline(always)]
@@ -167,6 +186,10 @@ macro_rules! arithmetic {
             fn finish(&self, acc: T::Acc, _n: usize) -> T {
                 T::narrow(acc)
             }
+
+            fn partial(&self) -> Self {
+                *self
+            }
         }
     };
 }
@@ -176,8 +199,10 @@ arithmetic!(Prod, mul);
 
 impl<T: Scalable> Reduce<T> for Scaled<T::Factor> {
     type Acc = T::Acc;
+    type Partial = Sum;
     const NAME: &'static str = Op::Scaled(1.0).name();
     const FINISHES: bool = true;
+    const OWN: bool = true;
 
     #[inline(always)]
     fn widen(&self, element: T) -> T::Acc {
@@ -193,10 +218,15 @@ impl<T: Scalable> Reduce<T> for Scaled<T::Factor> {
     fn finish(&self, acc: T::Acc, _n: usize) -> T {
         T::narrow(acc)
     }
+
+    fn partial(&self) -> Sum {
+        Sum
+    }
 }
 
 impl<T: Mean> Reduce<T> for Avg {
     type Acc = T::Total;
+    type Partial = Sum;
     const NAME: &'static str = Op::Avg.name();
     const FINISHES: bool = true;
 
@@ -214,6 +244,10 @@ impl<T: Mean> Reduce<T> for Avg {
     fn finish(&self, acc: T::Total, n: usize) -> T {
         T::mean(acc, n)
     }
+
+    fn partial(&self) -> Sum {
+        Sum
+    }
 }
 
 /// The reductions of ordered types: to the keys' minimum or maximum, and to the element by which it came.
@@ -221,7 +255,9 @@ macro_rules! extreme {
     ($op:ident, $indexed:ident, $key:ident, $pick:ident) => {
         impl<T: Ordered> Reduce<T> for $op {
             type Acc = T::Key;
+            type Partial = Self;
             const NAME: &'static str = Op::$op.name();
+            const EXACT: bool = true;
 
             #[inline(always)]
             fn widen(&self, element: T) -> T::Key {
@@ -237,10 +273,15 @@ macro_rules! extreme {
             fn finish(&self, acc: T::Key, _n: usize) -> T {
                 T::of_key(acc)
             }
+
+            fn partial(&self) -> Self {
+                *self
+            }
         }
 
         impl<T: Ordered> Reduce<Indexed<T>> for $indexed {
             type Acc = Indexed<T>;
+            type Partial = Self;
             const NAME: &'static str = Op::$indexed.name();
 
             #[inline(always)]
@@ -263,6 +304,10 @@ macro_rules! extreme {
             fn finish(&self, acc: Indexed<T>, _n: usize) -> Indexed<T> {
                 Indexed { value: T::of_key(acc.value.$key()), index: acc.index }
             }
+
+            fn partial(&self) -> Self {
+                *self
+            }
         }
     };
 }
@@ -275,6 +320,7 @@ macro_rules! bitwise {
     ($op:ident, $combine:ident) => {
         impl<T: Bits> Reduce<T> for $op {
             type Acc = T;
+            type Partial = Self;
             const NAME: &'static str = Op::$op.name();
 
             #[inline(always)]
@@ -291,6 +337,10 @@ macro_rules! bitwise {
             fn finish(&self, acc: T, _n: usize) -> T {
                 acc
             }
+
+            fn partial(&self) -> Self {
+                *self
+            }
         }
     };
 }
@@ -301,6 +351,7 @@ bitwise!(Xor, xor);
 
 impl<T: Elem, F: Fn(T, T) -> T + Copy + Send + Sync> Reduce<T> for By<F> {
     type Acc = T;
+    type Partial = Self;
     const NAME: &'static str = "a function";
 
     #[inline(always)]
@@ -316,5 +367,9 @@ impl<T: Elem, F: Fn(T, T) -> T + Copy + Send + Sync> Reduce<T> for By<F> {
     #[inline(always)]
     fn finish(&self, acc: T, _n: usize) -> T {
         acc
+    }
+
+    fn partial(&self) -> Self {
+        *self
     }
 }

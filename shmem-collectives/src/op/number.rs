@@ -10,7 +10,7 @@ use shmem::Elem;
 /// A type with sums and products.
 pub trait Number: Elem {
     /// What they are taken in.
-    type Acc: Elem;
+    type Acc: Number<Acc = Self::Acc>;
     /// An element in it.
     fn widen(self) -> Self::Acc;
     /// The nearest element; any NaN as the canonical one.
@@ -24,7 +24,7 @@ pub trait Number: Elem {
 /// A type with averages.
 pub trait Mean: Elem {
     /// What elements are added up in.
-    type Total: Elem;
+    type Total: Number<Acc = Self::Total>;
     /// An element in it.
     fn total(self) -> Self::Total;
     /// The sum of two.
@@ -46,7 +46,7 @@ pub trait Scalable: Number {
 /// A type with a total order: that of the numbers, with -0.0 before +0.0 and all NaNs equal, at either end.
 pub trait Ordered: Elem {
     /// An integer for each element, in the same order.
-    type Key: Elem + Ord;
+    type Key: Ord + Ordered<Key = Self::Key>;
     /// The key, with NaN before all numbers.
     fn key_nan_first(self) -> Self::Key;
     /// The key, with NaN after all numbers.
@@ -65,8 +65,8 @@ pub trait Bits: Elem {
     fn xor(self, other: Self) -> Self;
 }
 
-macro_rules! integers {
-    ($($int:ty: $total:ty),*) => {$(
+macro_rules! wrapping {
+    ($($int:ty),*) => {$(
         impl Number for $int {
             type Acc = Self;
             #[inline(always)]
@@ -86,7 +86,14 @@ macro_rules! integers {
                 left.wrapping_mul(right)
             }
         }
+    )*};
+}
 
+// What integers are added up in, is in no table of element types.
+wrapping!(i8, i16, i32, i64, isize, i128, u8, u16, u32, u64, usize, u128);
+
+macro_rules! integers {
+    ($($int:ty: $total:ty),*) => {$(
         impl Mean for $int {
             type Total = $total;
             #[inline(always)]

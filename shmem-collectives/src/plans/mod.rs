@@ -16,6 +16,7 @@ pub mod recursive;
 pub mod ring;
 pub mod small;
 pub mod tree;
+pub mod wide;
 mod writer;
 
 use std::fmt;
@@ -163,7 +164,7 @@ impl Algorithm {
     /// Whether each of its folds takes all contributions at once, in PE order: such algorithms all give the same bits,
     /// for any length and piece.
     pub fn folds_whole(self) -> bool {
-        matches!(self, Algorithm::Small | Algorithm::Direct)
+        matches!(self, Algorithm::Small | Algorithm::Direct | Algorithm::Mesh)
     }
 
     /// Whether its plans use [`Buf::Slot`](crate::plan::Buf::Slot). All calls of these (of any length) take the two

@@ -16,10 +16,9 @@ use std::fmt;
 use shmem::config::Config;
 use shmem::{Elem, ErrorKind, Result};
 
-use crate::calls::partial_results_are_elements;
-use crate::op::Reduce;
+use crate::op::{Reduce, is_staged};
 use crate::plan::{Collective, Hosts, Problem, Uneven};
-use crate::plans::{Algorithm, Room};
+use crate::plans::{Algorithm, Room, wide};
 
 pub use file::{Wrong, parse, text};
 pub use rows::{Row, Where};
@@ -31,14 +30,81 @@ pub struct Need {
     pub room: Room,
     /// Bytes of an element.
     pub size: usize,
-    /// Whether a fold must take all contributions at once: for reductions whose partial results are no elements.
+    /// What its reduction's partial results are.
+    pub partial: Partial,
+    /// Whether a fold must take all contributions at once, in the order of the PEs.
     pub whole: bool,
 }
 
+/// What the partial results of a reduction are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Partial {
+    /// Elements: any algorithm can hold them.
+    Elements,
+    /// Something else, of so many bytes: held in [`wide`] plans, but for algorithms that have none, since their folds
+    /// take all contributions at once.
+    Other(usize),
+    /// Something else, of so many bytes, that each PE makes of its own contribution: held by all algorithms.
+    Own(usize),
+}
+
+impl Partial {
+    /// Those of reductions by `R` in a collective.
+    pub fn of<T: Elem, R: Reduce<T>>(what: Collective) -> Partial {
+        let bytes = size_of::<R::Acc>();
+        // In a scan each PE has another number of contributions, which the one that combines them does not know.
+        let scan = matches!(what, Collective::InclusiveScan | Collective::ExclusiveScan);
+        if !what.reduces() || is_staged::<T, R>() {
+            Partial::Elements
+        } else if R::OWN || scan && R::FINISHES {
+            Partial::Own(bytes)
+        } else {
+            Partial::Other(bytes)
+        }
+    }
+}
+
 impl Need {
-    /// That of reductions by `R`.
-    pub fn of<T: Elem, R: Reduce<T>>(room: Room) -> Need {
-        Need { room, size: size_of::<T>(), whole: !partial_results_are_elements::<T, R>() }
+    /// That of a collective with reductions by `R`.
+    pub fn of<T: Elem, R: Reduce<T>>(what: Collective, room: Room) -> Need {
+        Need { room, size: size_of::<T>(), partial: Partial::of::<T, R>(what), whole: false }
+    }
+
+    /// Bytes of a partial result where `algorithm` has any that are no elements.
+    pub fn held(&self, algorithm: Algorithm) -> Option<usize> {
+        match self.partial {
+            Partial::Elements => None,
+            Partial::Other(_) if algorithm.folds_whole() => None,
+            Partial::Other(bytes) | Partial::Own(bytes) => Some(bytes),
+        }
+    }
+
+    /// Whether there is room for what has so many bytes.
+    fn has(&self, room: Room, bytes: usize) -> bool {
+        let enough = |there: usize, needed: usize| needed.saturating_mul(bytes) <= there.saturating_mul(self.size);
+        enough(self.room.work, room.work) && enough(self.room.slot, room.slot)
+    }
+
+    /// How an algorithm can do a call for which it needs `room(chunk, turns)`, in `most` turns at most.
+    fn fit(
+        &self,
+        algorithm: Algorithm,
+        most: usize,
+        room: impl Fn(usize, Option<usize>) -> Room,
+    ) -> Option<(usize, Option<usize>)> {
+        if self.whole && !algorithm.folds_whole() {
+            return None;
+        }
+        let bytes = self.held(algorithm).unwrap_or(self.size);
+        let piece = (PIECE / bytes.max(1)).max(1);
+        if self.held(algorithm).is_some() {
+            let turns = std::iter::successors(Some(1), |turns| (*turns < most).then_some(2 * turns));
+            let turns = turns.map(Some).find(|turns| self.has(room(piece, *turns), bytes))?;
+            return Some((piece, turns));
+        }
+        // The largest piece whose work memory there is.
+        let mut pieces = std::iter::successors(Some(piece), |piece| (*piece > 1).then_some(piece / 2));
+        pieces.find(|chunk| self.has(room(*chunk, None), bytes)).map(|chunk| (chunk, None))
     }
 }
 
@@ -47,8 +113,10 @@ impl Need {
 pub struct Choice<'s> {
     /// The algorithm.
     pub algorithm: Algorithm,
-    /// Elements of a piece.
+    /// Elements, or partial results that are none, of a piece.
     pub chunk: usize,
+    /// In how many turns, with partial results that are no elements ([`wide`]).
+    pub turns: Option<usize>,
     /// Why this one.
     pub because: Because<'s>,
 }
@@ -177,38 +245,31 @@ impl Selection {
         text.bytes().fold(0xcbf2_9ce4_8422_2325, mix) >> 8
     }
 
-    /// The algorithm and the elements of a piece for a call.
-    pub(crate) fn choose(&self, problem: &Problem, hosts: &Hosts, need: Need) -> (Algorithm, usize) {
-        let Choice { algorithm, chunk, .. } = self.explain(problem, hosts, need);
-        (algorithm, chunk)
-    }
-
-    /// The choice for a call, with its reason; the piece of the problem does not count.
-    pub fn explain(&self, problem: &Problem, hosts: &Hosts, need: Need) -> Choice<'_> {
+    /// The choice for a call, with its reason; the piece of the problem does not count. None if there is no memory for
+    /// any: a partial result of each block, or an element of an all-to-all in place.
+    pub fn explain(&self, problem: &Problem, hosts: &Hosts, need: Need) -> Option<Choice<'_>> {
         let Problem { what, len, .. } = *problem;
-        let choices = &self.choices[kind(what)];
-        let bytes = len.saturating_mul(need.size);
-        let whole = what.reduces() && (need.whole || self.strict);
-        // The largest piece whose work memory there is.
-        let piece = (PIECE / need.size.max(1)).max(1);
-        let pieces = std::iter::successors(Some(piece), |piece| (*piece > 1).then_some(piece / 2));
-        let fit = |algorithm: Algorithm| {
-            if !algorithm.plans(what) || whole && !algorithm.folds_whole() {
-                return None;
+        let need = Need { whole: what.reduces() && (need.whole || self.strict), ..need };
+        let fit = |algorithm: Algorithm, because| {
+            let room = |chunk, turns| {
+                let problem = Problem { chunk, ..*problem };
+                match turns {
+                    None => algorithm.room(&problem, hosts),
+                    Some(turns) => wide::room(algorithm, &problem, hosts, turns),
+                }
+            };
+            if algorithm.plans(what) {
+                need.fit(algorithm, most_turns(algorithm, what, len, because), room)
+            } else {
+                None
             }
-            pieces.clone().find(|chunk| {
-                let room = algorithm.room(&Problem { chunk: *chunk, ..*problem }, hosts);
-                room.work <= need.room.work && room.slot <= need.room.slot
-            })
         };
-        let forced = choices.forced.map(|algorithm| (algorithm, Because::Forced));
-        let rows = choices.rows(hosts).iter().filter(|row| bytes <= row.up_to);
-        let rows = rows.map(|row| (row.algorithm, Because::Row(row)));
-        let last = [(Algorithm::Direct, Because::NoRow)];
-        let fitting = |(algorithm, because)| fit(algorithm).map(|chunk| Choice { algorithm, chunk, because });
-        let choice = forced.into_iter().chain(rows).chain(last).find_map(fitting);
-        // Only an all-to-all in place needs memory in every case, of which this takes the least.
-        choice.unwrap_or(Choice { algorithm: Algorithm::Pairwise, chunk: 1, because: Because::NoRow })
+        let bytes = len.saturating_mul(need.size);
+        // Only an all-to-all in place needs memory in every case, of which pairwise takes the least.
+        let last = [Algorithm::Direct, Algorithm::Pairwise].map(|algorithm| (algorithm, Because::NoRow));
+        self.choices[kind(what)].candidates(hosts, bytes, need).chain(last).find_map(|(algorithm, because)| {
+            fit(algorithm, because).map(|(chunk, turns)| Choice { algorithm, chunk, turns, because })
+        })
     }
 
     /// What is taken for every call of a collective.
@@ -216,25 +277,31 @@ impl Selection {
         self.choices[kind(what)].forced
     }
 
-    /// The algorithm and the elements of a piece for a reduce-scatter by counts: by the rows for equal blocks of the
-    /// longest length.
-    pub(crate) fn choose_uneven(&self, problem: &Uneven, need: Need) -> (Algorithm, usize) {
-        let chunk = (PIECE / need.size.max(1)).max(1);
-        let problem = Uneven { chunk, ..problem.clone() };
-        let fits = |algorithm: &Algorithm| {
-            let room = algorithm.room_uneven(&problem);
-            let planned = algorithm.plan_uneven(&problem, 0).is_some();
-            let whole = !(need.whole || self.strict) || algorithm.folds_whole();
-            planned && whole && room.work <= need.room.work && room.slot <= need.room.slot
+    /// The choice for a reduce-scatter by counts: by the rows for equal blocks of the longest length.
+    pub(crate) fn explain_uneven(&self, problem: &Uneven, hosts: &Hosts, need: Need) -> Option<Choice<'_>> {
+        let need = Need { whole: need.whole || self.strict, ..need };
+        let longest = problem.blocks.longest();
+        let fit = |algorithm: Algorithm, because| {
+            let room = |chunk, turns| {
+                let problem = Uneven { chunk, ..problem.clone() };
+                match turns {
+                    None => algorithm.room_uneven(&problem),
+                    Some(turns) => wide::room_uneven(algorithm, &problem, turns),
+                }
+            };
+            let most = most_turns(algorithm, Collective::ReduceScatter, longest, because);
+            algorithm.plan_uneven(problem, 0).and_then(|_| need.fit(algorithm, most, room))
         };
-        let choices = &self.choices[kind(Collective::ReduceScatter)];
-        let bytes = problem.blocks.longest().saturating_mul(need.size);
-        let rows = choices.one_host.iter().filter(|row| bytes <= row.up_to).map(|row| row.algorithm);
-        (choices.forced.into_iter().chain(rows).find(fits).unwrap_or(Algorithm::Direct), chunk)
+        let bytes = longest.saturating_mul(need.size);
+        let last = [(Algorithm::Direct, Because::NoRow)];
+        let mut candidates = self.choices[kind(Collective::ReduceScatter)].candidates(hosts, bytes, need).chain(last);
+        candidates.find_map(|(algorithm, because)| {
+            fit(algorithm, because).map(|(chunk, turns)| Choice { algorithm, chunk, turns, because })
+        })
     }
 
     /// Takes `algorithm` for every call of the collective with this name that it can do: of this length, in this
-    /// memory, with this reduction.
+    /// memory, in strict order. Others go the way that the table gives.
     ///
     /// # Errors
     /// [`BadSetting`](ErrorKind::BadSetting) for names of nothing, and for an algorithm that has no plan for
@@ -259,6 +326,17 @@ impl Selection {
 }
 
 impl Choices {
+    /// What to try, in order. Where memory is shared, an algorithm without partial results comes before one that must
+    /// hold them.
+    fn candidates(&self, hosts: &Hosts, bytes: usize, need: Need) -> impl Iterator<Item = (Algorithm, Because<'_>)> {
+        let rows = self.rows(hosts).iter().filter(move |row| bytes <= row.up_to);
+        let shared = hosts.count() == 1;
+        let later = move |row: &&Row| shared && need.held(row.algorithm).is_some();
+        let rows = rows.clone().filter(move |row| !later(row)).chain(rows.filter(later));
+        let forced = self.forced.map(|algorithm| (algorithm, Because::Forced));
+        forced.into_iter().chain(rows.map(|row| (row.algorithm, Because::Row(row))))
+    }
+
     fn rows(&self, hosts: &Hosts) -> &[Row] {
         if hosts.count() > 1 { &self.hosts } else { &self.one_host }
     }
@@ -268,6 +346,15 @@ impl Choices {
             Where::OneHost => &mut self.one_host,
             Where::Hosts => &mut self.hosts,
         }
+    }
+}
+
+/// The turns in which an algorithm may do a call of blocks of `len` elements. Rows take what uses slots for few bytes,
+/// where a turn more would cost more than it saves.
+fn most_turns(algorithm: Algorithm, what: Collective, len: usize, because: Because<'_>) -> usize {
+    match because {
+        Because::Row(_) if algorithm.uses_slots(what) => 1,
+        _ => len,
     }
 }
 

@@ -3,10 +3,11 @@
 use super::*;
 
 const ROOMY: Room = Room { work: 1 << 40, slot: 1 << 40 };
+const PLAIN: Need = Need { room: ROOMY, size: 4, partial: Partial::Elements, whole: false };
 
 fn choose(selection: &Selection, what: Collective, bytes: usize, hosts: &Hosts) -> Algorithm {
     let problem = Problem { what, n: hosts.n(), len: bytes, chunk: 1, in_place: false };
-    selection.choose(&problem, hosts, Need { room: ROOMY, size: 1, whole: false }).0
+    selection.explain(&problem, hosts, Need { room: ROOMY, size: 1, ..PLAIN }).unwrap().algorithm
 }
 
 fn with(settings: &[(&str, &str)]) -> Result<Selection> {
@@ -76,16 +77,57 @@ fn sizes_switch_at_their_limits() {
 fn what_does_not_fit_or_must_be_folded_whole_falls_to_the_next_row() {
     let hosts = Hosts::new([2, 2]);
     let problem = Problem { what: Collective::AllReduce, n: 4, len: 1000, chunk: 1, in_place: false };
-    let need = Need { room: Room { work: 1000, slot: 10 }, size: 4, whole: false };
-    assert_eq!(Selection::default().choose(&problem, &hosts, need).0, Algorithm::Halving);
+    let need = Need { room: Room { work: 1000, slot: 10 }, ..PLAIN };
+    let selection = Selection::default();
+    let taken = |selection: &Selection, problem, need| selection.explain(problem, &hosts, need).unwrap().algorithm;
+    assert_eq!(taken(&selection, &problem, need), Algorithm::Halving);
     let whole = Need { whole: true, ..need };
-    assert_eq!(Selection::default().choose(&problem, &hosts, whole).0, Algorithm::Direct);
-    assert_eq!(Selection::default().explain(&problem, &hosts, whole).because, Because::NoRow);
+    assert_eq!(taken(&selection, &problem, whole), Algorithm::Direct);
+    assert_eq!(selection.explain(&problem, &hosts, whole).unwrap().because, Because::NoRow);
     let strict = with(&[("SHMEM_COLL_DETERMINISTIC", "strict"), ("SHMEM_COLL_ALGO", "allreduce=ring,allgather=ring")]);
     let strict = strict.unwrap();
-    assert_eq!(strict.choose(&problem, &hosts, need).0, Algorithm::Direct);
+    assert_eq!(taken(&strict, &problem, need), Algorithm::Direct);
     let gather = Problem { what: Collective::AllGather, ..problem };
-    assert_eq!(strict.choose(&gather, &hosts, need).0, Algorithm::Ring);
+    assert_eq!(taken(&strict, &gather, need), Algorithm::Ring);
+}
+
+#[test]
+fn partial_results_that_are_no_elements_are_held_where_folds_are_not_whole() {
+    use crate::op::{Avg, Max, Scaled, Sum};
+    let (reduce, scan) = (Collective::AllReduce, Collective::InclusiveScan);
+    let partials = [
+        (Need::of::<f32, Sum>(reduce, ROOMY), Partial::Elements),
+        (Need::of::<f32, Max>(scan, ROOMY), Partial::Elements),
+        (Need::of::<half::f16, Max>(reduce, ROOMY), Partial::Elements),
+        (Need::of::<half::f16, Sum>(scan, ROOMY), Partial::Other(4)),
+        (Need::of::<i8, Avg>(reduce, ROOMY), Partial::Other(8)),
+        (Need::of::<f32, Avg>(scan, ROOMY), Partial::Own(4)),
+        (Need::of::<f64, Scaled<f64>>(reduce, ROOMY), Partial::Own(8)),
+        (Need::of::<half::bf16, Sum>(Collective::AllToAll, ROOMY), Partial::Elements),
+    ];
+    for (need, partial) in partials {
+        assert_eq!(need.partial, partial, "{need:?}");
+    }
+    let problem = Problem { what: reduce, n: 4, len: 1000, chunk: 1, in_place: false };
+    let (one, two) = (Hosts::one(4), Hosts::new([2, 2]));
+    let need = Need { room: Room { work: 1000, slot: 10 }, size: 2, ..Need::of::<half::f16, Sum>(reduce, ROOMY) };
+    let taken = |selection: &Selection, hosts, need| {
+        selection.explain(&problem, hosts, need).map(|choice| (choice.algorithm, choice.turns))
+    };
+    let mut selection = Selection::default();
+    assert_eq!(taken(&selection, &one, need), Some((Algorithm::Direct, None)));
+    assert_eq!(taken(&selection, &two, need), Some((Algorithm::Halving, Some(2))), "2000 bytes hold 500 of 4");
+    selection.force("allreduce", "ring").unwrap();
+    assert_eq!(taken(&selection, &one, need), Some((Algorithm::Ring, Some(2))));
+    // What must be widened by everybody has no other way.
+    let own = Need { partial: Partial::Own(4), ..need };
+    selection.force("allreduce", "direct").unwrap();
+    assert_eq!(taken(&selection, &one, own), Some((Algorithm::Direct, Some(2))));
+    assert_eq!(taken(&selection, &one, Need { room: Room { work: 1, slot: 0 }, ..own }), None);
+    selection.force_none();
+    selection.measured(parse("allreduce any ring\nallreduce any direct\n").unwrap());
+    assert_eq!(taken(&selection, &one, need), Some((Algorithm::Direct, None)));
+    assert_eq!(taken(&selection, &one, Need { partial: Partial::Elements, ..need }), Some((Algorithm::Ring, None)));
 }
 
 #[test]

@@ -6,8 +6,10 @@
 mod common;
 
 mod errors;
-mod even;
+mod matrix;
+mod partial;
 mod places;
+mod reports;
 mod sequences;
 mod strict;
 mod types;

@@ -192,8 +192,8 @@ fn anywhere(world: &World, coll: &Coll<'_>) -> Result<()> {
 
 pub(crate) fn all(world: &World) -> Result<()> {
     let team = world.team();
-    let choices = [None, Some(Algorithm::Small), Some(Algorithm::Ring), Some(Algorithm::Halving)];
-    for algorithm in choices.into_iter().chain([Some(Algorithm::Pairwise)]) {
+    let choices = [Algorithm::Small, Algorithm::Direct, Algorithm::Ring, Algorithm::Halving, Algorithm::Pairwise];
+    for algorithm in std::iter::once(None).chain(choices.map(Some)) {
         let mut coll = Coll::new(world, &team)?;
         for name in ["allgather", "reduce_scatter", "alltoall"] {
             if let Some(algorithm) =
@@ -214,9 +214,62 @@ pub(crate) fn all(world: &World) -> Result<()> {
 
 #[test]
 fn unequal_blocks_and_strides_match_the_serial_model() {
-    for n in [1, 2, 3, 4, 5, 7, 8, 9] {
+    for n in (1..=9).chain([16]) {
         shmem::local(n, all).unwrap_or_else(|error| panic!("n = {n}: {error}"));
     }
+}
+
+/// A10: every pair of strides; what lies between the elements stays.
+#[test]
+fn strides_of_source_and_target() {
+    shmem::local(3, |world| {
+        let (team, me, n) = (world.team(), world.me(), world.n_pes());
+        let coll = Coll::new(world, &team)?;
+        let (src, dst) = (world.alloc::<f64>(n * 20)?, world.alloc::<f64>(n * 20)?);
+        for (to, from, len) in (1..5).flat_map(|to| (1..5).flat_map(move |from| (1..6).map(move |len| (to, from, len))))
+        {
+            dst.sym().fill(CANARY);
+            (0..n * 20).try_for_each(|i| src.sym().write(i, input(me, i)))?;
+            coll.all_to_all_strided(dst.sym(), to, src.sym(), from, len)?;
+            let mut expected = vec![CANARY; n * 20];
+            for (pe, k) in (0..n).flat_map(|pe| (0..len).map(move |k| (pe, k))) {
+                expected[(pe * len + k) * to] = input(pe, (me * len + k) * from);
+            }
+            assert_eq!(dst.sym().to_vec(), expected, "{len} elements, strides {to} and {from}, PE {me}");
+        }
+        world.free(src)?;
+        world.free(dst)
+    })
+    .unwrap();
+}
+
+/// A11: nothing, hardly anything and much, from any PE.
+#[test]
+fn collects_of_very_different_lengths() {
+    shmem::local(4, |world| {
+        let (team, me) = (world.team(), world.me());
+        let (src, dst) = (world.alloc::<f64>(1000)?, world.alloc::<f64>(1010)?);
+        (0..1000).try_for_each(|i| src.sym().write(i, input(me, i)))?;
+        for algorithm in [Algorithm::Small, Algorithm::Direct, Algorithm::Ring] {
+            let coll = crate::strict::forced(world, &team, algorithm)?;
+            for (a, b, c) in (0..4).flat_map(|a| (0..4).flat_map(move |b| (0..4).map(move |c| (a, b, c)))) {
+                let d = 6_usize.wrapping_sub(a + b + c);
+                let order = [a, b, c, d];
+                if (0..4).all(|i| order.contains(&i)) {
+                    let counts = order.map(|i| [0, 5, 1, 1000][i]);
+                    dst.sym().fill(CANARY);
+                    coll.all_gather_v(dst.sym(), src.sym().slice(..counts[me])?)?;
+                    let mut expected: Vec<f64> =
+                        (0..4).flat_map(|pe| (0..counts[pe]).map(move |i| input(pe, i))).collect();
+                    expected.resize(1010, CANARY);
+                    assert_eq!(dst.sym().to_vec(), expected, "{counts:?} by {algorithm}, PE {me}");
+                }
+            }
+        }
+        world.free(src)?;
+        world.free(dst)
+    })
+    .unwrap();
 }
 
 #[test]

@@ -39,6 +39,7 @@ fn chains_take_as_many_steps_as_pieces_and_pes() {
     }
 }
 
+/// K05: a small message costs one hand-over, a larger one two, whatever the number of PEs.
 #[test]
 fn one_shot_and_direct() {
     for n in [2, 3, 8, 17] {

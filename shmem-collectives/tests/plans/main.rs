@@ -3,11 +3,13 @@
 //! much and that the checker notices when one is missing.
 
 mod costs;
+mod huge;
 mod mutants;
 mod uneven;
+mod wide;
 
 use shmem_collectives::check::{Cost, check, check_exchange, check_in_turn, check_uneven};
-use shmem_collectives::plan::{Blocks, Collective, Exchange, Hosts, Lane, Plan, Problem, Step, Uneven};
+use shmem_collectives::plan::{At, Blocks, Buf, Collective, Exchange, Hosts, Lane, Plan, Problem, Step, Uneven};
 use shmem_collectives::plans::Algorithm;
 
 fn collectives(n: usize) -> Vec<Collective> {

@@ -1,21 +1,20 @@
-//! An operation on elements of a type: the only generic part, made once for each type and reduction that there is.
+//! An operation on elements of a type, as calls without types.
 //!
 //! Sources repeat themselves every [`PERIOD`] elements, so that the serial result of any size is that of one period for
 //! every set of PEs. Their values are small whole numbers (powers of two for products), for which every type gives the
 //! same result in any order.
 
-use std::ops::Range;
-
 use bytemuck::{bytes_of, cast_slice, pod_read_unaligned};
 use half::{bf16, f16};
+use num_complex::Complex;
 use shmem::{Ctx, Elem, Result, Shared, SigRef, SymSlice, World};
 use shmem_collectives::Coll;
-use shmem_collectives::op::{Avg, Max, Min, Op, Prod, Reduce, Sum, Type, Visit};
+use shmem_collectives::op::{Op, Type};
 use shmem_collectives::plan::Collective;
-use shmem_collectives::plans::Room;
 use shmem_collectives::select::Need;
 
-use crate::layout::{Holds, Operation};
+use crate::layout::{Holds, Operation, STRIDE, sent, share};
+use crate::reduction::{Reduction, Use, find};
 
 /// Values of a source before they repeat: a prime, so that blocks of the usual lengths begin differently.
 const PERIOD: usize = 101;
@@ -59,49 +58,23 @@ pub(crate) struct Spec<'a, 't> {
 impl Spec<'_, '_> {
     /// Fills the source, and gives the case to `f`.
     pub(crate) fn with(self, f: &mut dyn FnMut(&mut dyn Case) -> Result<()>) -> Result<()> {
-        dispatch(self.ty, self.op, Make { spec: self, f }).map_err(shmem::Error::other)?
+        find(self.ty, self.op, Make { spec: self, f }).map_err(shmem::Error::other)?
     }
 }
 
-/// What a reduction asks of an algorithm besides memory.
+/// What a collective asks of an algorithm besides memory.
 ///
 /// # Errors
-/// Why there is no such.
-pub(crate) fn need(ty: Type, op: Op) -> Result<Need, String> {
-    dispatch(ty, op, Needs)
-}
-
-/// Calls `visit` with a typed reduction: of those that the library has, the ones that NCCL's tests have, too. Each
-/// costs a second of compilation.
-fn dispatch<V: Visit>(ty: Type, op: Op, visit: V) -> Result<V::Out, String> {
-    macro_rules! pairs {
-        ($($variant:ident: $elem:ty),*; $($op:ident),*) => {
-            pairs!(@types [$($op),*] $($variant: $elem),*)
-        };
-        (@types $ops:tt $($variant:ident: $elem:ty),*) => {
-            match ty {
-                $(Type::$variant => pairs!(@ops $variant: $elem, $ops),)*
-                _ => Err(format!("{ty} is not measured: give one of {}", [$(Type::$variant.name()),*].join(", "))),
-            }
-        };
-        (@ops $variant:ident: $elem:ty, [$($op:ident),*]) => {
-            match op {
-                $(Op::$op => Ok(visit.visit::<$elem, _>($op)),)*
-                _ => Err(format!("{op} is not measured: give one of {}", [$(Op::$op.name()),*].join(", "))),
-            }
-        };
+/// Why there is no such reduction.
+pub(crate) fn need(what: Collective, ty: Type, op: Op) -> Result<Need, String> {
+    struct Needs(Collective);
+    impl Use for Needs {
+        type Out = Need;
+        fn with<T: Elem>(self, op: &dyn Reduction<T>) -> Need {
+            op.need(self.0)
+        }
     }
-    pairs!(U8: u8, I32: i32, I64: i64, F16: f16, Bf16: bf16, F32: f32, F64: f64; Sum, Prod, Min, Max, Avg)
-}
-
-struct Needs;
-
-impl Visit for Needs {
-    type Out = Need;
-
-    fn visit<T: Elem, R: Reduce<T>>(self, _: R) -> Need {
-        Need::of::<T, R>(Room::default())
-    }
+    find(ty, op, Needs(what))
 }
 
 struct Make<'f, 'a, 't> {
@@ -109,30 +82,56 @@ struct Make<'f, 'a, 't> {
     f: &'f mut dyn FnMut(&mut dyn Case) -> Result<()>,
 }
 
-impl Visit for Make<'_, '_, '_> {
+impl Use for Make<'_, '_, '_> {
     type Out = Result<()>;
 
-    fn visit<T: Elem, R: Reduce<T>>(self, op: R) -> Result<()> {
+    fn with<T: Elem>(self, op: &dyn Reduction<T>) -> Result<()> {
         let Spec { world, memory, operation, ty, len, .. } = self.spec;
         let (n, me) = (world.n_pes(), world.me());
-        let base = if self.spec.op == Op::Prod { 2 } else { PERIOD };
+        let product = self.spec.op == Op::Prod;
+        let base = if product { 2 } else { PERIOD };
         let period = |pe: usize| -> Vec<T> {
-            (0..PERIOD).map(|i| element(ty, 1 + ((pe * 31 + i * 7) % PERIOD % base) as u8)).collect()
+            (0..PERIOD).map(|i| element(ty, 1 + ((pe * 31 + i * 7) % PERIOD % base) as u8, product)).collect()
         };
         let sources: Vec<Vec<T>> = (0..n).map(period).collect();
-        let (from, into) = operation.blocks(n);
-        let src = memory.src.slice(..from * len * size_of::<T>())?.cast::<T>()?;
-        let dst = memory.dst.slice(..into * len * size_of::<T>())?.cast::<T>()?;
+        let into: usize = operation.target(n, me, len).iter().map(|(part, _)| part).sum();
+        let src = memory.src.slice(..operation.source(n, me, len) * size_of::<T>())?.cast::<T>()?;
+        let dst = memory.dst.slice(..into * size_of::<T>())?.cast::<T>()?;
         let mine: Vec<T> = sources[me].iter().copied().cycle().take(src.len()).collect();
         src.copy_from(&mine)?;
         let calls = memory.signal.read(0)?;
-        (self.f)(&mut Typed { spec: self.spec, op, sources, src, dst, mine, calls })
+        let counts = Counts::of(operation, n, me, len);
+        (self.f)(&mut Typed { spec: self.spec, op, sources, src, dst, mine, calls, counts })
     }
 }
 
-struct Typed<'a, 't, T, R> {
+/// Elements to and from each PE, and where they begin, of operations with blocks of different lengths.
+#[derive(Default)]
+struct Counts {
+    to: Vec<usize>,
+    to_displs: Vec<usize>,
+    from: Vec<usize>,
+    from_displs: Vec<usize>,
+}
+
+impl Counts {
+    fn of(operation: Operation, n: usize, me: usize, len: usize) -> Self {
+        let displs = |counts: &[usize]| (0..n).map(|pe| counts[..pe].iter().sum()).collect();
+        match operation {
+            Operation::ReduceScatterV => Counts { to: (0..n).map(|pe| share(pe, len)).collect(), ..Counts::default() },
+            Operation::AllToAllV => {
+                let to: Vec<usize> = (0..n).map(|pe| sent(me, pe, len)).collect();
+                let from: Vec<usize> = (0..n).map(|pe| sent(pe, me, len)).collect();
+                Counts { to_displs: displs(&to), from_displs: displs(&from), to, from }
+            }
+            _ => Counts::default(),
+        }
+    }
+}
+
+struct Typed<'a, 't, T> {
     spec: Spec<'a, 't>,
-    op: R,
+    op: &'a dyn Reduction<T>,
     /// One period of the source of each PE.
     sources: Vec<Vec<T>>,
     src: SymSlice<'a, T>,
@@ -141,39 +140,40 @@ struct Typed<'a, 't, T, R> {
     mine: Vec<T>,
     /// Signals, or additions, that each PE has sent.
     calls: u64,
+    counts: Counts,
 }
 
-impl<T: Elem, R: Reduce<T>> Case for Typed<'_, '_, T, R> {
+impl<T: Elem> Case for Typed<'_, '_, T> {
     fn call(&mut self) -> Result<()> {
-        let Spec { world, ctx, coll, memory, operation, .. } = self.spec;
+        let Spec { world, ctx, coll, memory, operation, len, .. } = self.spec;
         let right = || (world.me() + 1) % world.n_pes();
-        let (dst, src, op) = (self.dst, self.src, self.op);
-        let what = match operation {
-            Operation::Put => return ctx.put(dst, &self.mine, right()),
-            Operation::Get => return ctx.get_into(dst, src, right()),
+        let (dst, src, counts) = (self.dst, self.src, &self.counts);
+        match operation {
+            Operation::Put => ctx.put(dst, &self.mine, right()),
+            Operation::Get => ctx.get_into(dst, src, right()),
             Operation::PutSignal => {
                 self.calls += 1;
                 ctx.put_signal(dst, &self.mine, SigRef::add(memory.signal, 1), right())?;
-                return ctx.wait(memory.signal, |count| count >= self.calls).map(|_| ());
+                ctx.wait(memory.signal, |count| count >= self.calls).map(|_| ())
             }
             Operation::FetchAdd => {
                 self.calls += 1;
-                return ctx.atomic_fetch_add(memory.counter, 1, right()).map(|_| ());
+                ctx.atomic_fetch_add(memory.counter, 1, right()).map(|_| ())
             }
-            Operation::Barrier => return world.barrier_all(),
-            Operation::Collective(what) => what,
-        };
-        match what {
-            Collective::AllReduce => coll.all_reduce(dst, src, op),
-            Collective::Reduce { root } => coll.reduce(dst, src, op, root),
-            Collective::ReduceScatter => coll.reduce_scatter(dst, src, op),
-            Collective::AllGather => coll.all_gather(dst, src),
-            Collective::Gather { root } => coll.gather(dst, src, root),
-            Collective::Scatter { root } => coll.scatter(dst, src, root),
-            Collective::Broadcast { root } => coll.broadcast(dst, src, root),
-            Collective::AllToAll => coll.all_to_all(dst, src),
-            Collective::InclusiveScan => coll.inclusive_scan(dst, src, op),
-            Collective::ExclusiveScan => coll.exclusive_scan(dst, src, op),
+            Operation::Barrier => world.barrier_all(),
+            Operation::Sync => coll.team().sync(),
+            Operation::AllGatherV => coll.all_gather_v(dst, src),
+            Operation::ReduceScatterV => self.op.scatter(coll, dst, src, &counts.to),
+            Operation::AllToAllV => {
+                coll.all_to_all_v(dst, &counts.from, &counts.from_displs, src, &counts.to, &counts.to_displs)
+            }
+            Operation::AllToAllStrided => coll.all_to_all_strided(dst, STRIDE, src, STRIDE, len),
+            Operation::Collective(Collective::AllGather) => coll.all_gather(dst, src),
+            Operation::Collective(Collective::Gather { root }) => coll.gather(dst, src, root),
+            Operation::Collective(Collective::Scatter { root }) => coll.scatter(dst, src, root),
+            Operation::Collective(Collective::Broadcast { root }) => coll.broadcast(dst, src, root),
+            Operation::Collective(Collective::AllToAll) => coll.all_to_all(dst, src),
+            Operation::Collective(what) => self.op.call(coll, what, dst, src),
         }
     }
 
@@ -198,27 +198,21 @@ impl<T: Elem, R: Reduce<T>> Case for Typed<'_, '_, T, R> {
         for (part, holds) in operation.target(n, me, len) {
             let found;
             (found, rest) = rest.split_at(part);
+            let nothing = || vec![worthless(); PERIOD];
+            let strided = matches!(holds, Holds::Strided { .. });
             let (mut period, from) = match holds {
-                Holds::Nothing => (vec![worthless(); PERIOD], 0),
-                Holds::Source { pe, from } => (self.sources[pe].clone(), from),
-                Holds::Sum { pes, from } => (self.combined(pes), from),
+                Holds::Nothing => (nothing(), 0),
+                Holds::Source { pe, from } | Holds::Strided { pe, from } => (self.sources[pe].clone(), from),
+                Holds::Sum { pes, from } => (self.op.serial(&self.sources, pes).unwrap_or_else(nothing), from),
             };
             period.rotate_left(from % PERIOD);
-            wrong += found.chunks(PERIOD).map(|found| differ(found, &period)).sum::<u64>();
+            if strided {
+                period = period.repeat(STRIDE);
+                (0..period.len()).filter(|i| i % STRIDE > 0).for_each(|i| period[i] = worthless());
+            }
+            wrong += found.chunks(period.len()).map(|found| differ(found, &period)).sum::<u64>();
         }
         Ok(wrong)
-    }
-}
-
-impl<T: Elem, R: Reduce<T>> Typed<'_, '_, T, R> {
-    /// One period of the serial result over some PEs, in their order.
-    fn combined(&self, pes: Range<usize>) -> Vec<T> {
-        let one = |i: usize| {
-            let widened = self.sources[pes.clone()].iter().map(|source| self.op.widen(source[i]));
-            let acc = widened.reduce(|left, right| self.op.combine(left, right));
-            acc.map_or_else(worthless, |acc| self.op.finish(acc, pes.len()))
-        };
-        (0..PERIOD).map(one).collect()
     }
 }
 
@@ -235,17 +229,27 @@ fn worthless<T: Elem>() -> T {
     pod_read_unaligned(&vec![0xa5; size_of::<T>()])
 }
 
-/// A small value of one of the types of [`dispatch`].
-fn element<T: Elem>(ty: Type, value: u8) -> T {
-    match ty {
-        Type::I32 => pod_read_unaligned(bytes_of(&i32::from(value))),
-        Type::I64 => pod_read_unaligned(bytes_of(&i64::from(value))),
-        Type::F16 => pod_read_unaligned(bytes_of(&f16::from(value))),
-        Type::Bf16 => pod_read_unaligned(bytes_of(&bf16::from(value))),
-        Type::F32 => pod_read_unaligned(bytes_of(&f32::from(value))),
-        Type::F64 => pod_read_unaligned(bytes_of(&f64::from(value))),
-        _ => pod_read_unaligned(&[value]),
+/// A small value of a type, or with an index, if elements of type `T` have room for one; complex ones of products are
+/// real.
+fn element<T: Elem>(ty: Type, value: u8, product: bool) -> T {
+    let imaginary = if product { 0.0 } else { f32::from(value) };
+    let mut bytes = match ty {
+        Type::I16 | Type::U16 => bytes_of(&u16::from(value)).to_vec(),
+        Type::I32 | Type::U32 => bytes_of(&u32::from(value)).to_vec(),
+        Type::I64 | Type::U64 => bytes_of(&u64::from(value)).to_vec(),
+        Type::Isize | Type::Usize => bytes_of(&usize::from(value)).to_vec(),
+        Type::F16 => bytes_of(&f16::from(value)).to_vec(),
+        Type::Bf16 => bytes_of(&bf16::from(value)).to_vec(),
+        Type::F32 => bytes_of(&f32::from(value)).to_vec(),
+        Type::F64 => bytes_of(&f64::from(value)).to_vec(),
+        Type::Complex64 => bytes_of(&Complex::new(f32::from(value), imaginary)).to_vec(),
+        Type::Complex128 => bytes_of(&Complex::new(f64::from(value), f64::from(imaginary))).to_vec(),
+        Type::I8 | Type::U8 => vec![value],
+    };
+    if size_of::<T>() > bytes.len() {
+        bytes.extend_from_slice(&(u64::from(value) * 5 % 7).to_ne_bytes());
     }
+    pod_read_unaligned(&bytes)
 }
 
 #[cfg(test)]

@@ -18,17 +18,30 @@ pub(crate) enum Operation {
     /// On a word of the right neighbour.
     FetchAdd,
     Barrier,
+    Sync,
     /// Of root 0.
     Collective(Collective),
+    /// With blocks of different lengths (collect).
+    AllGatherV,
+    /// With blocks of different lengths.
+    ReduceScatterV,
+    /// With blocks of different lengths, some of them empty.
+    AllToAllV,
+    /// Of every second element.
+    AllToAllStrided,
 }
 
+/// From an element to the next of a strided all-to-all.
+pub(crate) const STRIDE: usize = 2;
+
 /// All of them.
-pub(crate) const OPERATIONS: [Operation; 15] = [
+pub(crate) const OPERATIONS: [Operation; 20] = [
     Operation::Put,
     Operation::Get,
     Operation::PutSignal,
     Operation::FetchAdd,
     Operation::Barrier,
+    Operation::Sync,
     Operation::Collective(Collective::AllReduce),
     Operation::Collective(Collective::Reduce { root: 0 }),
     Operation::Collective(Collective::ReduceScatter),
@@ -39,7 +52,22 @@ pub(crate) const OPERATIONS: [Operation; 15] = [
     Operation::Collective(Collective::AllToAll),
     Operation::Collective(Collective::InclusiveScan),
     Operation::Collective(Collective::ExclusiveScan),
+    Operation::AllGatherV,
+    Operation::ReduceScatterV,
+    Operation::AllToAllV,
+    Operation::AllToAllStrided,
 ];
+
+/// The elements of one of the blocks of different lengths, which have `len` on average or hardly less: from half to one
+/// and a half of it, and of those from one PE to another some are empty.
+pub(crate) fn share(i: usize, len: usize) -> usize {
+    [len / 2, len, len + len / 2][i % 3]
+}
+
+/// The elements that PE `from` has for PE `to` in an all-to-all with blocks of different lengths.
+pub(crate) fn sent(from: usize, to: usize, len: usize) -> usize {
+    if (from + 2 * to) % 7 == 6 { 0 } else { share(from + to, len) }
+}
 
 /// What a part of a target must hold.
 pub(crate) enum Holds {
@@ -47,6 +75,8 @@ pub(crate) enum Holds {
     Nothing,
     /// The source of a PE, from an element on.
     Source { pe: usize, from: usize },
+    /// Every [`STRIDE`]-th element of the source of a PE, from an element on; between them what it held before.
+    Strided { pe: usize, from: usize },
     /// The combination of the sources of some PEs, from an element on.
     Sum { pes: Range<usize>, from: usize },
 }
@@ -59,7 +89,12 @@ impl Operation {
             Operation::PutSignal => "put_signal",
             Operation::FetchAdd => "fetch_add",
             Operation::Barrier => "barrier",
+            Operation::Sync => "sync",
             Operation::Collective(what) => what.name(),
+            Operation::AllGatherV => "allgatherv",
+            Operation::ReduceScatterV => "reduce_scatterv",
+            Operation::AllToAllV => "alltoallv",
+            Operation::AllToAllStrided => "alltoalls",
         }
     }
 
@@ -70,16 +105,47 @@ impl Operation {
         }
     }
 
-    /// Whether a call has a size; those without are timed once.
-    pub(crate) fn is_sized(self) -> bool {
-        !matches!(self, Operation::FetchAdd | Operation::Barrier)
+    /// The collective for whose algorithms its own are chosen.
+    pub(crate) fn like(self) -> Option<Collective> {
+        match self {
+            Operation::Collective(what) => Some(what),
+            Operation::AllGatherV => Some(Collective::AllGather),
+            Operation::ReduceScatterV => Some(Collective::ReduceScatter),
+            Operation::AllToAllV => Some(Collective::AllToAll),
+            _ => None,
+        }
     }
 
-    /// Blocks in a PE's source and target.
+    /// Whether it combines elements.
+    pub(crate) fn reduces(self) -> bool {
+        self.like().is_some_and(Collective::reduces)
+    }
+
+    /// Whether a call has a size; those without are timed once.
+    pub(crate) fn is_sized(self) -> bool {
+        !matches!(self, Operation::FetchAdd | Operation::Barrier | Operation::Sync)
+    }
+
+    /// Blocks in a PE's source and target, at most.
     pub(crate) fn blocks(self, n: usize) -> (usize, usize) {
+        let half_more = n + n.div_ceil(2);
         match self {
             Operation::Collective(what) => what.blocks(n),
+            Operation::AllGatherV => (2, half_more),
+            Operation::ReduceScatterV => (half_more, 2),
+            Operation::AllToAllV => (half_more, half_more),
+            Operation::AllToAllStrided => (STRIDE * n, STRIDE * n),
             _ => (1, 1),
+        }
+    }
+
+    /// The elements of PE `me`'s source of `n`.
+    pub(crate) fn source(self, n: usize, me: usize, len: usize) -> usize {
+        match self {
+            Operation::AllGatherV => share(me, len),
+            Operation::ReduceScatterV => (0..n).map(|pe| share(pe, len)).sum(),
+            Operation::AllToAllV => (0..n).map(|pe| sent(me, pe, len)).sum(),
+            _ => self.blocks(n).0 * len,
         }
     }
 
@@ -87,7 +153,13 @@ impl Operation {
     /// of nccl-tests.
     pub(crate) fn bus_factor(self, n: usize) -> f64 {
         let others = n as f64 - 1.0;
-        let Operation::Collective(what) = self else { return 1.0 };
+        let what = match self {
+            Operation::AllToAllStrided => Collective::AllToAll,
+            _ => match self.like() {
+                Some(what) => what,
+                None => return 1.0,
+            },
+        };
         match what {
             Collective::AllReduce => 2.0 * others / n as f64,
             Collective::Reduce { .. }
@@ -110,6 +182,18 @@ impl Operation {
             return match self {
                 Operation::Put | Operation::PutSignal => one(Holds::Source { pe: (me + n - 1) % n, from: 0 }),
                 Operation::Get => one(Holds::Source { pe: (me + 1) % n, from: 0 }),
+                Operation::AllGatherV => (0..n).map(|pe| (share(pe, len), Holds::Source { pe, from: 0 })).collect(),
+                Operation::ReduceScatterV => {
+                    let from = (0..me).map(|pe| share(pe, len)).sum();
+                    vec![(share(me, len), Holds::Sum { pes: 0..n, from })]
+                }
+                Operation::AllToAllV => {
+                    let from = |pe: usize| (0..me).map(|to| sent(pe, to, len)).sum();
+                    (0..n).map(|pe| (sent(pe, me, len), Holds::Source { pe, from: from(pe) })).collect()
+                }
+                Operation::AllToAllStrided => {
+                    (0..n).map(|pe| (STRIDE * len, Holds::Strided { pe, from: STRIDE * me * len })).collect()
+                }
                 _ => Vec::new(),
             };
         };
@@ -134,6 +218,7 @@ impl FromStr for Operation {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
+        let name = if name == "collect" { "allgatherv" } else { name };
         let found = OPERATIONS.into_iter().find(|operation| operation.name() == name);
         found.ok_or_else(|| format!("it is one of {}", OPERATIONS.map(Operation::name).join(", ")))
     }

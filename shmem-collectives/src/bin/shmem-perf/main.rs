@@ -2,7 +2,7 @@
 //! table that it is chosen by. Under `shmemrun` it is one PE of the job, alone it starts PEs as threads. Only the
 //! command line is here.
 //!
-//! - `case`: an operation of typed elements, as calls without types;
+//! - `case`: an operation of typed elements, as calls without types; `reduction`: those of every type and operation;
 //! - `layout`: what every operation must give;
 //! - `bench`: the sweep over sizes; `time`: how a call is timed;
 //! - `plan`: prints the choice; `tune`: measures it.
@@ -12,11 +12,13 @@ mod bench;
 mod case;
 mod layout;
 mod plan;
+mod reduction;
 mod time;
 mod tune;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand};
 use shmem::config::{self, Config};
@@ -62,17 +64,24 @@ struct Sizes {
     /// From a size to the next
     #[arg(short, value_name = "FACTOR", default_value = "2", value_parser = clap::value_parser!(u64).range(2..))]
     factor: u64,
-    /// Type of the elements: u8, i32, i64, f16, bf16, f32 or f64
-    #[arg(short = 't', long = "type", value_name = "TYPE", default_value = "f32", value_parser = str::parse::<Type>)]
-    ty: Type,
-    /// What reductions do: sum, prod, min, max or avg
-    #[arg(short, long, value_name = "OP", default_value = "sum", value_parser = str::parse::<Op>)]
-    op: Op,
+    /// Type of the elements: one that reductions have (i8 … usize, f16, bf16, f32, f64, complex64, complex128), or all
+    #[arg(short = 't', long = "type", value_name = "TYPE", default_value = "f32", value_parser = which::<Type>)]
+    ty: Which<Type>,
+    /// What reductions do: one of the library's operations (sum, prod, … scaled=0.5), or all that the type has
+    #[arg(short, long, value_name = "OP", default_value = "sum", value_parser = which::<Op>)]
+    op: Which<Op>,
+}
+
+/// One of several, or all.
+#[derive(Clone, Copy)]
+enum Which<T> {
+    All,
+    One(T),
 }
 
 #[derive(Args)]
 struct Bench {
-    /// The operation: put, get, put_signal, fetch_add, barrier, or a collective such as allreduce
+    /// The operation: put, get, put_signal, fetch_add, barrier, sync, or a collective such as allreduce or alltoallv
     #[arg(value_name = "OP", value_parser = str::parse::<Operation>, required = true)]
     operation: Option<Operation>,
     #[command(flatten)]
@@ -163,12 +172,12 @@ fn pes_run(pes: Option<usize>, config: &Config, f: impl Fn(&World) -> Result<u64
 impl Bench {
     /// Why it makes no sense.
     fn refused(&self, operation: Operation) -> Option<String> {
-        let Sizes { begin, end, ty, op, .. } = self.sizes;
+        let Sizes { begin, end, .. } = self.sizes;
         if begin > end {
             return Some(format!("-b {begin} is more than -e {end}"));
         }
         if let Some(algorithm) = &self.algorithm {
-            let Operation::Collective(what) = operation else {
+            let Some(what) = operation.like() else {
                 return Some(format!("--algo {algorithm}: {} is no collective", operation.name()));
             };
             let forced = shmem_collectives::Selection::default().force(what.name(), algorithm);
@@ -176,7 +185,7 @@ impl Bench {
                 return Some(error.to_string());
             }
         }
-        case::need(ty, op).err()
+        self.sizes.pairs(operation).err()
     }
 }
 
@@ -199,6 +208,10 @@ fn failed(why: &str) -> ExitCode {
 fn one_line(message: &str) -> String {
     let first: Vec<&str> = message.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
     first.join(" ").trim_start_matches("error: ").to_owned()
+}
+
+fn which<T: FromStr>(text: &str) -> Result<Which<T>, T::Err> {
+    if text == "all" { Ok(Which::All) } else { text.parse().map(Which::One) }
 }
 
 fn size(text: &str) -> Result<usize, String> {

@@ -4,6 +4,7 @@
 use shmem::config::{Config, show_size};
 use shmem_collectives::model::{Machine, simulate};
 use shmem_collectives::plan::{Hosts, Problem};
+use shmem_collectives::select::Need;
 use shmem_collectives::{Coll, Selection};
 
 use crate::Plan;
@@ -23,8 +24,6 @@ pub(crate) fn print(plan: &Plan, config: &Config) -> Result<(), String> {
     let selection = Selection::new(config).map_err(|error| text(&error))?;
     let hosts = hosts.clone().unwrap_or_else(|| Hosts::one(pes.unwrap_or(2)));
     let n = hosts.n();
-    let mut need = need(sizes.ty, sizes.op)?;
-    need.room = Coll::room(config.team_workspace, n, need.size);
     println!(
         "# {what}: {n} PEs on {}, workspace of {}",
         count(hosts.count(), "host"),
@@ -34,17 +33,34 @@ pub(crate) fn print(plan: &Plan, config: &Config) -> Result<(), String> {
     for row in selection.rows().filter(|row| row.collective == what.name()) {
         println!("  {row}");
     }
-    println!("# {:>9}  {:>9}  {:<12}  {:>9}  {:>12}  why", "size", "count", "algorithm", "piece", "predicted");
-    for len in sizes.lens(need.size) {
-        let problem = Problem { what, n, len, chunk: 1, in_place: false };
-        let choice = selection.explain(&problem, &hosts, need);
-        let piece = show_size(choice.chunk.min(len) * need.size);
-        let size = show_size(len * need.size);
-        let planned = Problem { chunk: choice.chunk, ..problem };
-        let predicted = simulate(choice.algorithm, &planned, &hosts, &Machine::MEASURED, need.size);
-        let time = predicted.map_or_else(|_| "-".into(), |report| format!("{:.2} us", report.ns / 1e3));
-        println!("  {size:>9}  {len:>9}  {:<12}  {piece:>9}  {time:>12}  {}", choice.algorithm.name(), choice.because);
+    let pairs = sizes.pairs(*collective)?;
+    for &(ty, op, size) in &pairs {
+        if pairs.len() > 1 {
+            println!("# {ty} {}", if what.reduces() { op.name() } else { "" });
+        }
+        let mut need = need(what, ty, op)?;
+        need.room = Coll::room(config.team_workspace, n, size);
+        println!("# {:>9}  {:>9}  {:<12}  {:>9}  {:>12}  why", "size", "count", "algorithm", "piece", "predicted");
+        for len in sizes.lens(size) {
+            line(&selection, &Problem { what, n, len, chunk: 1, in_place: false }, &hosts, need)?;
+        }
     }
+    Ok(())
+}
+
+/// What is chosen for a size.
+fn line(selection: &Selection, problem: &Problem, hosts: &Hosts, need: Need) -> Result<(), String> {
+    let Problem { what, n, len, .. } = *problem;
+    let choice = selection.explain(problem, hosts, need);
+    let choice = choice.ok_or_else(|| format!("SHMEM_TEAM_WORKSPACE is too small for {what} of {n} PEs"))?;
+    // What is moved, where that is no elements.
+    let bytes = need.held(choice.algorithm).unwrap_or(need.size);
+    let piece = show_size(choice.chunk.min(len) * bytes);
+    let size = show_size(len * need.size);
+    let planned = Problem { chunk: choice.chunk, ..*problem };
+    let predicted = simulate(choice.algorithm, &planned, hosts, &Machine::MEASURED, bytes);
+    let time = predicted.map_or_else(|_| "-".into(), |report| format!("{:.2} us", report.ns / 1e3));
+    println!("  {size:>9}  {len:>9}  {:<12}  {piece:>9}  {time:>12}  {}", choice.algorithm.name(), choice.because);
     Ok(())
 }
 
