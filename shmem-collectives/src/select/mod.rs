@@ -37,7 +37,7 @@ pub struct Need {
 }
 
 /// What the partial results of a reduction are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Partial {
     /// Elements: any algorithm can hold them.
     Elements,
