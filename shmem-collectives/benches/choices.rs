@@ -34,19 +34,6 @@ use common::{Timer, launcher, median, number, scratch};
 /// Around and between the sizes at which the tuner measures.
 const BYTES: &str = "8,64,112,128,400,1K,3K,8K,24K,64K,200K,512K,1M,3M";
 
-const COLLECTIVES: [Collective; 10] = [
-    Collective::AllReduce,
-    Collective::Reduce { root: 0 },
-    Collective::ReduceScatter,
-    Collective::AllGather,
-    Collective::Gather { root: 0 },
-    Collective::Scatter { root: 0 },
-    Collective::Broadcast { root: 0 },
-    Collective::AllToAll,
-    Collective::InclusiveScan,
-    Collective::ExclusiveScan,
-];
-
 fn main() -> Result<()> {
     if std::env::var_os("SHMEM_RENDEZVOUS").is_some() {
         return shmem::run(pe);
@@ -118,7 +105,7 @@ fn pe(world: &World) -> Result<()> {
     let (rounds, batch) = (number("ROUNDS", 9).max(1), Duration::from_millis(number("BATCH", 2) as u64));
     let mut bench = Bench { timer: Timer::new(world)?, coll, table, src, dst, rounds, batch };
     let mut points = Vec::new();
-    for what in COLLECTIVES.into_iter().filter(|what| what.name().contains(&filter)) {
+    for what in Collective::all(0).into_iter().filter(|what| what.name().contains(&filter)) {
         for &bytes in &sizes {
             points.push(bench.point(what, bytes)?);
         }
@@ -194,7 +181,7 @@ impl Bench<'_, '_> {
     /// Calls of 8 bytes with and without comparison: names, medians, and the median of the ratios.
     fn checks(&mut self, filter: &str) -> Result<Vec<(&'static str, [f64; 2], f64)>> {
         let mut rows = Vec::new();
-        for what in COLLECTIVES.into_iter().filter(|what| what.name().contains(filter)) {
+        for what in Collective::all(0).into_iter().filter(|what| what.name().contains(filter)) {
             self.take(what, None)?;
             let calls = self.timer.calls(self.batch, &|| self.call(what, 8))?;
             let mut times = [Vec::new(), Vec::new()];

@@ -18,8 +18,8 @@ pub(crate) struct Call {
     /// The type of the elements; nothing where there are none.
     pub(crate) elem: &'static str,
     pub(crate) op: &'static str,
-    /// Further arguments that must be equal, as a digest and for the report. Empty for most: nothing is allocated then.
-    pub(crate) more: (u64, String),
+    /// Further arguments that must be equal, as a digest and for the report; of few calls.
+    pub(crate) more: Option<Box<(u64, String)>>,
     pub(crate) in_place: bool,
     /// Whether reductions combine in the order of the PEs.
     pub(crate) strict: bool,
@@ -30,13 +30,13 @@ impl Call {
     #[inline]
     pub(crate) fn even(what: Collective, len: usize, elem: &'static str, op: &'static str) -> Self {
         let code = (what.code().0, what.root());
-        Call { name: what.name(), code, len, elem, op, more: (0, String::new()), in_place: false, strict: false }
+        Call { name: what.name(), code, len, elem, op, more: None, in_place: false, strict: false }
     }
 
     /// Another, by a number of its own.
     pub(crate) fn other(name: &'static str, code: u64, len: usize, elem: &'static str) -> Self {
         let code = (code, None);
-        Call { name, code, len, elem, op: "", more: (0, String::new()), in_place: false, strict: false }
+        Call { name, code, len, elem, op: "", more: None, in_place: false, strict: false }
     }
 
     /// What the PEs compare in the first meeting.
@@ -45,7 +45,16 @@ impl Call {
         let (code, root) = self.code;
         let modes = u64::from(self.in_place) | u64::from(self.strict) << 1;
         let root = root.map_or(0, |root| root as u64 + 1);
-        let parts = [number, code, root, self.len as u64, pack(self.elem), pack(self.op), self.more.0, modes];
+        let parts = [
+            number,
+            code,
+            root,
+            self.len as u64,
+            pack(self.elem),
+            pack(self.op),
+            self.more.as_ref().map_or(0, |more| more.0),
+            modes,
+        ];
         // Products that do not wait for each other: this is paid for in every call.
         let sum = |sum: u64, (part, key): (&u64, &u64)| sum.wrapping_add(part.wrapping_mul(*key));
         last(parts.iter().zip(&KEYS).fold(0, sum))
@@ -62,10 +71,10 @@ impl Call {
             return text;
         }
         text += &format!(" ({}", Short(self.elem));
-        if self.len > 0 || self.more.1.is_empty() {
+        if self.len > 0 || self.more.is_none() {
             text += &format!(" × {}", self.len);
         }
-        for more in [self.op, &self.more.1] {
+        for more in [self.op, self.more.as_ref().map_or("", |more| &more.1)] {
             if !more.is_empty() {
                 text += &format!(", {more}");
             }
@@ -160,7 +169,7 @@ mod tests {
             Call { code: (2, Some(1)), ..base() },
             Call { elem: "i32", ..base() },
             Call { op: "sum", ..base() },
-            Call { more: (1, String::new()), ..base() },
+            Call { more: Some(Box::new((1, String::new()))), ..base() },
             Call { in_place: true, ..base() },
             Call { strict: true, ..base() },
         ];

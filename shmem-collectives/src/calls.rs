@@ -8,7 +8,6 @@ use std::any::type_name;
 
 use shmem::{Elem, ErrorKind, Result, SymSlice};
 
-use crate::call::Call;
 use crate::coll::{Coll, Pending};
 use crate::hand::{Objects, Typed};
 use crate::op::Reduce;
@@ -39,9 +38,9 @@ macro_rules! collectives {
                 $($value: $op,)?
                 $($root: usize,)?
             ) -> Result<()> {
-                let what = $what;
-                let call = self.call::<T>(what, $len(dst.len(), src.len(), self.team().n_pes()), collectives!(@name T $($op)?));
-                self.run(what, call, Objects::of(dst, src), collectives!(@borrowed T $($value)?))
+                let (what, names) = ($what, (type_name::<T>(), collectives!(@name T $($op)?)));
+                let checked = self.checked(what, $len(dst.len(), src.len(), self.team().n_pes()), dst, src);
+                self.run(what, names, checked, collectives!(@borrowed T $($value)?))
             }
 
             #[doc = concat!("Starts [`", stringify!($name), "`](Self::", stringify!($name), "). Collective; does not block.")]
@@ -54,9 +53,9 @@ macro_rules! collectives {
                 $($value: $op,)?
                 $($root: usize,)?
             ) -> Pending<'b, 't> {
-                let what = $what;
-                let call = self.call::<T>(what, $len(dst.len(), src.len(), self.team().n_pes()), collectives!(@name T $($op)?));
-                self.start(what, call, Objects::of(dst, src), collectives!(@owned T $($value)?))
+                let (what, names) = ($what, (type_name::<T>(), collectives!(@name T $($op)?)));
+                let checked = self.checked(what, $len(dst.len(), src.len(), self.team().n_pes()), dst, src);
+                self.start(what, names, checked, collectives!(@owned T $($value)?))
             }
         )*}
     };
@@ -160,37 +159,50 @@ impl Coll<'_> {
         self.run_task("a wrong call", |_| Err::<Refused, _>(error.into()))
     }
 
-    fn call<T: Elem>(&self, what: Collective, len: Result<usize>, op: &'static str) -> Result<Call> {
+    /// The length of a block, and the objects, of a call that makes sense.
+    #[inline]
+    fn checked<'b, T: Elem>(
+        &self,
+        what: Collective,
+        len: Result<usize>,
+        dst: SymSlice<'b, T>,
+        src: SymSlice<'b, T>,
+    ) -> Result<(usize, Objects<'b>)> {
         let n_pes = self.team().n_pes();
         match what.root() {
             Some(pe) if pe >= n_pes => Err(ErrorKind::NoSuchPe { pe, n_pes }.into()),
-            _ => Ok(Call::even(what, len?, type_name::<T>(), op)),
+            _ => Ok((len?, Objects::of(dst, src)?)),
         }
     }
 }
 
 /// The length of a block, of a target and a source that have one each.
+#[inline]
 fn equal(dst: usize, src: usize, _: usize) -> Result<usize> {
     need("target", dst, src)
 }
 
 /// The length of a block, of a target that has one for each of n PEs.
+#[inline]
 fn gathered(dst: usize, src: usize, n: usize) -> Result<usize> {
     need("target", dst, src.saturating_mul(n)).map(|_| src)
 }
 
 /// The length of a block, of a source that has one for each of n PEs.
+#[inline]
 fn scattered(dst: usize, src: usize, n: usize) -> Result<usize> {
     need("source", src, dst.saturating_mul(n)).map(|_| dst)
 }
 
 /// The length of a block, of a target and a source that have one for each of n PEs.
+#[inline]
 fn exchanged(dst: usize, src: usize, n: usize) -> Result<usize> {
     need("target", dst, src)?;
     need("target, in blocks of all PEs,", dst, dst / n * n)?;
     Ok(dst / n)
 }
 
+#[inline]
 fn need(what: &'static str, given: usize, needed: usize) -> Result<usize> {
     if given == needed { Ok(given) } else { Err(ErrorKind::Length { what, given, needed }.into()) }
 }

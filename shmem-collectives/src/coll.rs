@@ -1,6 +1,6 @@
 //! The collectives of a team: from a call to a plan to its end.
 //!
-//! A call is checked and gets its plan (`prepare`). Blocking calls run it to its end; started ones stand in a queue and
+//! A call is checked, and the way to do it is found (`prepare`). Blocking calls run it to its end; started ones stand in a queue and
 //! get on whenever the program tests or waits, in the order in which they were started. A call with wrong arguments takes part in its turn, so that all learn of it.
 //! What the program calls is in `calls`, `barrier`, `unequal` and `strided`.
 
@@ -13,11 +13,11 @@ use std::panic::Location;
 use shmem::{Elem, Error, ErrorKind, Reservation, Result, SymSlice, Team, World};
 
 use crate::call::Call;
-use crate::hand::{Objects, Reduction};
+use crate::hand::{Hand, Objects, Reduction};
 use crate::plan::{Collective, Hosts};
 use crate::plans::{Algorithm, Room};
-use crate::prepare::Plans;
-use crate::run::{FLAG, Lane};
+use crate::prepare::Ways;
+use crate::run::{FLAG, Lane, Run};
 use crate::select::Selection;
 use crate::task::{Refused, Started, Task};
 use crate::tiny;
@@ -39,8 +39,8 @@ pub struct Coll<'t> {
     pub(crate) team: &'t Team<'t>,
     /// Of the workspace: two areas in which counts are told, of which calls take turns.
     pub(crate) records: SymSlice<'t, u64>,
-    /// The workspace behind these: two halves of slots, of which calls take turns, then work memory.
-    pub(crate) slots: SymSlice<'t, u8>,
+    /// The workspace behind these: two areas of slots, of which calls take turns, then work memory.
+    pub(crate) slots: [SymSlice<'t, u8>; 2],
     pub(crate) work: SymSlice<'t, u8>,
     pub(crate) selection: Selection,
     pub(crate) hosts: Hosts,
@@ -54,7 +54,7 @@ pub struct Coll<'t> {
 struct State<'t> {
     lane: Lane<'t>,
     calls: u64,
-    plans: Plans,
+    ways: Ways,
     /// Started and not done, in order, with the memory that is theirs until their end.
     queue: VecDeque<(u64, Box<dyn Task + 't>, Vec<Reservation<'t>>)>,
     /// What started calls ended with, until it is asked for.
@@ -101,7 +101,7 @@ impl<'t> Coll<'t> {
             world,
             team,
             records,
-            slots: rest.slice(..2 * half)?,
+            slots: [rest.slice(..half)?, rest.slice(half..2 * half)?],
             work: rest.slice(2 * half..)?,
             selection,
             hosts: Hosts::one(team.n_pes()),
@@ -110,7 +110,7 @@ impl<'t> Coll<'t> {
             state: RefCell::new(State {
                 lane: Lane::new(team, flags)?,
                 calls: 0,
-                plans: Plans::default(),
+                ways: Ways::default(),
                 queue: VecDeque::new(),
                 ended: HashMap::new(),
             }),
@@ -132,11 +132,12 @@ impl<'t> Coll<'t> {
 
     /// The algorithm of the latest call, for measurements.
     pub fn latest_algorithm(&self) -> Option<Algorithm> {
-        self.state.borrow().plans.latest_algorithm()
+        self.state.borrow().ways.latest_algorithm()
     }
 
     /// The choice of algorithms, to be changed for this team alone. All its PEs must make the same changes.
     pub fn selection_mut(&mut self) -> &mut Selection {
+        self.state.get_mut().ways = Ways::default();
         &mut self.selection
     }
 
@@ -147,8 +148,8 @@ impl<'t> Coll<'t> {
         self.strict = strict;
     }
 
-    /// Whether the PEs compare their calls, which they do unless told otherwise: for measuring what that costs. Without,
-    /// calls that differ do anything. All PEs of the team must say the same.
+    /// Whether the PEs compare their calls of collectives with equal blocks, which they do unless told otherwise: for
+    /// measuring what that costs. Without, calls that differ do anything. All PEs of the team must say the same.
     pub fn set_compared(&mut self, compared: bool) {
         self.compared = compared;
     }
@@ -164,37 +165,41 @@ impl<'t> Coll<'t> {
             return Err(ErrorKind::Length { what: "PEs on all hosts", given, needed }.into());
         }
         self.hosts = hosts;
-        self.state.get_mut().plans = Plans::default();
+        self.state.get_mut().ways = Ways::default();
         Ok(())
     }
 
-    /// Runs a collective to its end.
+    /// Runs a collective to its end: of elements and by a reduction of these names, with blocks of a length.
     #[track_caller]
     pub(crate) fn run(
         &self,
         what: Collective,
-        call: Result<Call>,
-        objects: Result<Objects<'_>>,
+        (elem, op): (&'static str, &'static str),
+        checked: Result<(usize, Objects<'_>)>,
         reduction: Option<&dyn Reduction>,
     ) -> Result<()> {
-        let mut state = self.state.borrow_mut();
+        let state = &mut *self.state.borrow_mut();
         state.advance_all(true);
         let number = state.number();
-        let prepared = self.prepare(&mut state.plans, number, what, call, objects, reduction);
-        let mut prepared = match prepared {
-            Ok(prepared) => prepared,
-            Err(error) => return Refused::new(number, error).advance(&mut state.lane, true).map(|_| ()),
+        let refuse = |error, lane: &mut Lane<'_>| Refused::new(number, error).advance(lane, true).map(|_| ());
+        let (len, mut objects) = match checked {
+            Ok(checked) => checked,
+            Err(error) => return refuse(error, &mut state.lane),
         };
-        let hand = prepared.hand(reduction);
-        let report = || prepared.call.text(number);
+        let mut call = Call::even(what, len, elem, op);
+        let way = match self.way(&mut state.ways, what, &mut call, &mut objects, reduction) {
+            Ok(way) => way,
+            Err(error) => return refuse(error, &mut state.lane),
+        };
+        let (digest, buffers) = (self.digest(&call, number), self.buffers(number, objects));
+        let report = || call.text(number);
         let site = Location::caller();
         let calling = || self.team.calling(what.name(), number, site);
-        let small = prepared.algorithm == Algorithm::Small && !hand.wide;
-        if small && tiny::takes(&hand.problem, hand.buffers.objects.size, self.team) {
-            return tiny::run(self.team, &hand, prepared.run.digest(), &report, calling);
+        if way.tiny {
+            return tiny::run(self.team, &Hand { way: &way, buffers, reduction }, digest, &report, calling);
         }
         let _calling = calling();
-        prepared.run.advance(&mut state.lane, &hand, &report, true).map(|_| ())
+        Run::new(way, digest).advance(&mut state.lane, &buffers, reduction, &report, true).map(|_| ())
     }
 
     /// Starts a collective. Wrong arguments take part in its turn.
@@ -202,20 +207,29 @@ impl<'t> Coll<'t> {
     pub(crate) fn start<'b>(
         &'b self,
         what: Collective,
-        call: Result<Call>,
-        objects: Result<Objects<'b>>,
+        (elem, op): (&'static str, &'static str),
+        checked: Result<(usize, Objects<'b>)>,
         reduction: Option<Box<dyn Reduction + 't>>,
     ) -> Pending<'b, 't> {
         let mut state = self.state.borrow_mut();
         let number = state.number();
         let from = Origin { call: what.name(), number, site: Location::caller() };
-        let objects = objects.and_then(|objects| self.placed(objects, from));
-        let prepared = self.prepare(&mut state.plans, number, what, call, objects, reduction.as_deref());
+        let prepared = checked.and_then(|(len, objects)| {
+            let (mut call, mut objects) = (Call::even(what, len, elem, op), self.placed(objects, from)?);
+            let way = self.way(&mut state.ways, what, &mut call, &mut objects, reduction.as_deref())?;
+            Ok((Run::new(way, self.digest(&call, number)), call, self.buffers(number, objects)))
+        });
         let task: Box<dyn Task + 't> = match prepared {
-            Ok(prepared) => Box::new(Started { number, prepared, reduction }),
+            Ok((run, call, buffers)) => Box::new(Started { number, call, run, buffers, reduction }),
             Err(error) => Box::new(Refused::new(number, error)),
         };
         self.enqueue(state, number, task)
+    }
+
+    /// What the PEs compare in a call's first meeting.
+    #[inline]
+    fn digest(&self, call: &Call, number: u64) -> u64 {
+        if self.compared { call.digest(number) } else { 0 }
     }
 
     /// Runs a task to its end, of which `make` is told the number; reports show it by its name.

@@ -9,7 +9,8 @@ use smallvec::SmallVec;
 use shmem::{Elem, Kernel, Result, SymSlice};
 
 use crate::op::{Reduce, Whole};
-use crate::plan::{At, Buf, Collective, Problem, pieces};
+use crate::plan::{At, Buf, Collective, pieces};
+use crate::prepare::Way;
 use crate::run::Lane;
 use crate::select::Partial;
 use crate::tiny::Letter;
@@ -39,23 +40,6 @@ pub(crate) struct Buffers<'b> {
     pub(crate) work: SymSlice<'b, u8>,
     /// Of this call's parity.
     pub(crate) slots: SymSlice<'b, u8>,
-    /// Bytes of what lies in the team's memory: elements, or partial results.
-    pub(crate) held: usize,
-}
-
-impl<'b> Buffers<'b> {
-    /// The object, of whichever PE, that a region of a problem's plan is.
-    #[inline]
-    pub(crate) fn region(&self, problem: &Problem, at: &At) -> Result<SymSlice<'b, u8>> {
-        let (source, target) = if problem.in_place { problem.offsets(at.pe) } else { (0, 0) };
-        let (buffer, start, size) = match at.buf {
-            Buf::Src => (self.objects.src, source + at.start, self.objects.size),
-            Buf::Dst => (self.objects.dst, target + at.start, self.objects.size),
-            Buf::Work => (self.work, at.start, self.held),
-            Buf::Slot => (self.slots, at.start, self.held),
-        };
-        buffer.slice(start * size..(start + at.len) * size)
-    }
 }
 
 /// Objects with the PEs that they are of; of few there is nothing allocated.
@@ -63,57 +47,71 @@ pub(crate) type Places<'b, T> = SmallVec<[(SymSlice<'b, T>, usize); 8]>;
 
 /// Who carries out the folds of a plan.
 pub(crate) struct Hand<'h, 'b> {
-    pub(crate) problem: Problem,
+    pub(crate) way: &'h Way,
     pub(crate) buffers: Buffers<'b>,
     /// What combines elements; none where they are only moved.
     pub(crate) reduction: Option<&'h dyn Reduction>,
-    /// Whether the team's memory holds partial results that are no elements: in plans by [`wide`](crate::plans::wide).
-    pub(crate) wide: bool,
 }
 
 impl<'b> Hand<'_, 'b> {
-    fn place(&self, at: &At) -> Result<(SymSlice<'b, u8>, usize)> {
-        Ok((self.buffers.region(&self.problem, at)?, at.pe))
+    /// The object, of whichever PE, that a region of the plan is.
+    #[inline]
+    pub(crate) fn region(&self, at: &At) -> Result<SymSlice<'b, u8>> {
+        let (problem, Objects { src, dst, size }) = (&self.way.problem, self.buffers.objects);
+        let (source, target) = if problem.in_place { problem.offsets(at.pe) } else { (0, 0) };
+        let (buffer, start, size) = match at.buf {
+            Buf::Src => (src, source + at.start, size),
+            Buf::Dst => (dst, target + at.start, size),
+            Buf::Work => (self.buffers.work, at.start, self.way.held),
+            Buf::Slot => (self.buffers.slots, at.start, self.way.held),
+        };
+        buffer.slice(start * size..(start + at.len) * size)
     }
 
+    #[inline]
     fn places<T: Elem>(&self, regions: &[At]) -> Result<Places<'b, T>> {
-        regions.iter().map(|at| self.place(at).and_then(|(object, pe)| Ok((object.cast()?, pe)))).collect()
+        let mut places = Places::new();
+        for at in regions {
+            places.push((self.region(at)?.cast()?, at.pe));
+        }
+        Ok(places)
     }
 
     pub(crate) fn fold(&self, lane: &Lane<'_>, from: &[At], into: &[At]) -> Result<()> {
         match (self.reduction, from, into) {
-            (Some(reduction), [source], [target]) if self.wide && source.buf == Buf::Src => {
+            (Some(reduction), [source], [target]) if self.way.wide && source.buf == Buf::Src => {
                 self.convert(source, target, &|elements, partials| reduction.widen(elements, partials))
             }
-            (Some(reduction), [source], [target]) if self.wide && target.buf == Buf::Dst => {
-                let n = match self.problem.what {
+            (Some(reduction), [source], [target]) if self.way.wide && target.buf == Buf::Dst => {
+                let n = match self.way.problem.what {
                     Collective::InclusiveScan => target.pe + 1,
                     Collective::ExclusiveScan => target.pe,
-                    _ => self.problem.n,
+                    _ => self.way.problem.n,
                 };
                 self.convert(source, target, &|partials, elements| reduction.finish(partials, elements, n))
             }
             // What is combined of one PE's source alone goes through the reduction, too: it may change it. A plan moves
             // everything else.
-            (Some(reduction), ..) if from.len() > 1 || self.problem.n == 1 && !self.wide => {
+            (Some(reduction), ..) if from.len() > 1 || self.way.problem.n == 1 && !self.way.wide => {
                 lane.has_put();
                 reduction.fold(self, lane, from, into)
             }
             _ => {
                 lane.has_put();
-                let targets = into.iter().map(|at| self.place(at)).collect::<Result<Places<'_, u8>>>()?;
-                lane.ctx.copy(self.place(&from[0])?, &targets)
+                lane.ctx.copy((self.region(&from[0])?, from[0].pe), &self.places(into)?)
             }
         }
     }
 
     /// Elements of this PE to partial results, or back.
     fn convert(&self, from: &At, into: &At, as_other: &dyn Fn(&[u8], &mut [u8])) -> Result<()> {
-        let size =
-            |at: &At| if matches!(at.buf, Buf::Src | Buf::Dst) { self.buffers.objects.size } else { self.buffers.held };
-        let (mut read, mut written) = (vec![0; AT_A_TIME * size(from)], vec![0; AT_A_TIME * size(into)]);
+        let room = |at: &At| {
+            let outer = matches!(at.buf, Buf::Src | Buf::Dst);
+            vec![0; AT_A_TIME * if outer { self.buffers.objects.size } else { self.way.held }]
+        };
+        let (mut read, mut written) = (room(from), room(into));
         for piece in pieces(0..from.len, AT_A_TIME) {
-            let (source, target) = (self.place(&from.piece(piece.clone()))?.0, self.place(&into.piece(piece))?.0);
+            let (source, target) = (self.region(&from.piece(piece.clone()))?, self.region(&into.piece(piece))?);
             let (read, written) = (&mut read[..source.len()], &mut written[..target.len()]);
             source.copy_to(read)?;
             as_other(read, written);
@@ -151,8 +149,8 @@ impl<T: Elem, R: Reduce<T>> Typed<T, R> {
 
 impl<T: Elem, R: Reduce<T>> Reduction for Typed<T, R> {
     fn fold(&self, hand: &Hand<'_, '_>, lane: &Lane<'_>, from: &[At], into: &[At]) -> Result<()> {
-        let n = hand.problem.n;
-        if hand.wide {
+        let n = hand.way.problem.n;
+        if hand.way.wide {
             fold(hand, lane, from, into, &Whole { op: self.op.partial(), n })
         } else {
             fold::<T>(hand, lane, from, into, &Whole { op: self.op, n })

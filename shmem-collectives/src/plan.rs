@@ -207,6 +207,22 @@ impl Collective {
         "exscan",
     ];
 
+    /// All of them, in the order of their names, those that have one of this root.
+    pub const fn all(root: usize) -> [Collective; 10] {
+        [
+            Collective::AllReduce,
+            Collective::Reduce { root },
+            Collective::ReduceScatter,
+            Collective::AllGather,
+            Collective::Gather { root },
+            Collective::Scatter { root },
+            Collective::Broadcast { root },
+            Collective::AllToAll,
+            Collective::InclusiveScan,
+            Collective::ExclusiveScan,
+        ]
+    }
+
     /// The root, of those that have one.
     pub fn root(self) -> Option<usize> {
         match self {

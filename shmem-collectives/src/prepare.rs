@@ -1,5 +1,4 @@
-//! From a call to its plan: checks the objects, chooses the algorithm, makes the plan, and says who carries out its
-//! folds.
+//! How a call is done: the algorithm and the plan, found once for all calls of a kind, since programs repeat themselves.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -9,122 +8,133 @@ use shmem::{Error, ErrorKind, Result, SymSlice, World};
 
 use crate::call::Call;
 use crate::coll::Coll;
-use crate::hand::{Buffers, Hand, Objects, Reduction};
-use crate::plan::{Collective, Hosts, Plan, Problem, Uneven};
+use crate::hand::{Buffers, Objects, Reduction};
+use crate::plan::{Collective, Plan, Problem, Step, Uneven};
 use crate::plans::{Algorithm, Room, wide};
 use crate::run::Run;
 use crate::select::{Choice, Need, Partial};
 use crate::task::Started;
+use crate::tiny;
 use crate::told::{Aim, Stage, Told};
 
-/// What a plan is made of, besides the hosts and the PE.
+/// What calls have in common that are done alike.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Planned {
-    problem: Problem,
-    algorithm: Algorithm,
-    /// In how many turns, with partial results that are no elements.
-    turns: Option<usize>,
+struct Kind {
+    what: Collective,
+    len: usize,
+    /// Bytes of an element.
+    size: usize,
+    in_place: bool,
+    whole: bool,
+    partial: Partial,
 }
 
-/// This PE's plans, each made once.
-#[derive(Default)]
-pub(crate) struct Plans {
-    all: HashMap<Planned, Rc<Plan>>,
-    /// The last one used: programs repeat themselves.
-    latest: Option<(Planned, Rc<Plan>)>,
-}
-
-impl Plans {
-    fn plan(&mut self, planned: Planned, hosts: &Hosts, me: usize) -> Rc<Plan> {
-        if let Some((_, plan)) = self.latest.as_ref().filter(|(latest, _)| *latest == planned) {
-            return Rc::clone(plan);
-        }
-        let Planned { problem, algorithm, turns } = planned;
-        let make = || match turns {
-            None => algorithm.plan(&problem, hosts, me),
-            Some(turns) => wide::plan(algorithm, &problem, hosts, me, turns),
-        };
-        let plan = Rc::clone(self.all.entry(planned).or_insert_with(|| make().into()));
-        self.latest = Some((planned, Rc::clone(&plan)));
-        plan
-    }
-
-    /// The algorithm of the last one used.
-    pub(crate) fn latest_algorithm(&self) -> Option<Algorithm> {
-        self.latest.as_ref().map(|(planned, _)| planned.algorithm)
-    }
-}
-
-/// A call that was checked, with its plan.
-pub(crate) struct Prepared<'b> {
-    pub(crate) call: Call,
+/// How a call is done.
+pub(crate) struct Way {
+    pub(crate) problem: Problem,
     pub(crate) algorithm: Algorithm,
-    pub(crate) run: Run,
-    problem: Problem,
-    buffers: Buffers<'b>,
-    wide: bool,
+    /// Whether the team's memory holds partial results that are no elements: in plans by [`wide`].
+    pub(crate) wide: bool,
+    /// Bytes of what lies in the team's memory: elements, or partial results.
+    pub(crate) held: usize,
+    /// Whether it goes on the cache lines of the meeting.
+    pub(crate) tiny: bool,
+    pub(crate) plan: Plan,
+    /// Whether the plan meets by itself.
+    pub(crate) meets: bool,
 }
 
-impl<'b> Prepared<'b> {
-    /// Who carries out its folds.
-    pub(crate) fn hand<'h>(&self, reduction: Option<&'h dyn Reduction>) -> Hand<'h, 'b> {
-        Hand { problem: self.problem, buffers: self.buffers, reduction, wide: self.wide }
+impl Way {
+    /// By a plan whose elements are moved as they are, or held as they are.
+    pub(crate) fn new(problem: Problem, algorithm: Algorithm, plan: Plan, held: usize) -> Self {
+        let meets = plan.contains(&Step::Meet);
+        Way { problem, algorithm, wide: false, held, tiny: false, plan, meets }
+    }
+}
+
+/// Those that were found.
+#[derive(Default)]
+pub(crate) struct Ways {
+    all: HashMap<Kind, Rc<Way>>,
+    latest: Option<(Kind, Rc<Way>)>,
+}
+
+impl Ways {
+    fn get(&mut self, kind: Kind, find: impl FnOnce() -> Result<Way>) -> Result<Rc<Way>> {
+        if let Some((_, way)) = self.latest.as_ref().filter(|(latest, _)| *latest == kind) {
+            return Ok(Rc::clone(way));
+        }
+        let way = match self.all.get(&kind) {
+            Some(way) => Rc::clone(way),
+            None => Rc::new(find()?),
+        };
+        self.all.entry(kind).or_insert_with(|| Rc::clone(&way));
+        self.latest = Some((kind, Rc::clone(&way)));
+        Ok(way)
+    }
+
+    /// The algorithm of the latest call.
+    pub(crate) fn latest_algorithm(&self) -> Option<Algorithm> {
+        self.latest.as_ref().map(|(_, way)| way.algorithm)
     }
 }
 
 impl<'t> Coll<'t> {
     /// The memory of a call.
-    pub(crate) fn buffers<'b>(&self, number: u64, objects: Objects<'b>, held: usize) -> Result<Buffers<'b>>
+    #[inline]
+    pub(crate) fn buffers<'b>(&self, number: u64, objects: Objects<'b>) -> Buffers<'b>
     where
         't: 'b,
     {
-        let half = self.slots.len() / 2;
-        let parity = (number % 2) as usize;
-        let slots = self.slots.slice(parity * half..(parity + 1) * half)?;
-        Ok(Buffers { objects, work: self.work, slots, held })
+        Buffers { objects, work: self.work, slots: self.slots[(number % 2) as usize] }
     }
 
-    /// Checks a call and makes its plan.
-    pub(crate) fn prepare<'b>(
+    /// Checks the objects of a call, which in place become the whole buffer, and finds how it is done.
+    #[inline]
+    pub(crate) fn way(
         &self,
-        plans: &mut Plans,
-        number: u64,
+        ways: &mut Ways,
         what: Collective,
-        call: Result<Call>,
-        objects: Result<Objects<'b>>,
+        call: &mut Call,
+        objects: &mut Objects<'_>,
         reduction: Option<&dyn Reduction>,
-    ) -> Result<Prepared<'b>>
-    where
-        't: 'b,
-    {
-        let (call, objects) = (call?, objects?);
-        let in_place = self.aliasing(what, call.len, &objects)?;
-        let call = Call { in_place, strict: self.strict, ..call };
-        let objects = match (what, objects) {
-            (_, objects) if !in_place => objects,
-            (Collective::ReduceScatter | Collective::Scatter { .. }, Objects { src, size, .. }) => {
-                Objects { src, dst: src, size }
+    ) -> Result<Rc<Way>> {
+        let in_place = self.aliasing(what, call.len, objects)?;
+        call.in_place = in_place;
+        call.strict = self.strict;
+        if in_place {
+            match what {
+                Collective::ReduceScatter | Collective::Scatter { .. } => objects.dst = objects.src,
+                _ => objects.src = objects.dst,
             }
-            (_, Objects { dst, size, .. }) => Objects { src: dst, dst, size },
-        };
-        let n = self.team.n_pes();
-        let problem = Problem { what, n, len: call.len, chunk: 1, in_place };
-        let need = self.need(what, objects.size, reduction);
+        }
+        let partial = reduction.map_or(Partial::Elements, |reduction| reduction.partial(what));
+        let kind = Kind { what, len: call.len, size: objects.size, in_place, whole: self.strict, partial };
+        ways.get(kind, || self.find(kind, call))
+    }
+
+    #[cold]
+    fn find(&self, kind: Kind, call: &Call) -> Result<Way> {
+        let Kind { what, len, size, in_place, .. } = kind;
+        let (n, me) = (self.team.n_pes(), self.team.me());
+        let problem = Problem { what, n, len, chunk: 1, in_place };
+        let need = self.need(size, kind.partial);
         let choice = self.selection.explain(&problem, &self.hosts, need);
-        let Choice { algorithm, chunk, turns, .. } = choice.ok_or_else(|| self.too_small(&call))?;
+        let Choice { algorithm, chunk, turns, .. } = choice.ok_or_else(|| self.too_small(call))?;
         let problem = Problem { chunk, ..problem };
-        let plan = plans.plan(Planned { problem, algorithm, turns }, &self.hosts, self.team.me());
-        let held = need.held(algorithm).unwrap_or(objects.size);
-        let digest = if self.compared { call.digest(number) } else { 0 };
-        let (run, buffers) = (Run::new(plan, digest), self.buffers(number, objects, held)?);
-        Ok(Prepared { call, algorithm, run, problem, buffers, wide: turns.is_some() })
+        let plan = match turns {
+            None => algorithm.plan(&problem, &self.hosts, me),
+            Some(turns) => wide::plan(algorithm, &problem, &self.hosts, me, turns),
+        };
+        let wide = turns.is_some();
+        let tiny = algorithm == Algorithm::Small && !wide && tiny::takes(&problem, size, self.team);
+        Ok(Way { wide, tiny, ..Way::new(problem, algorithm, plan, need.held(algorithm).unwrap_or(size)) })
     }
 
     /// What a call has, and asks of an algorithm.
-    fn need(&self, what: Collective, size: usize, reduction: Option<&dyn Reduction>) -> Need {
+    fn need(&self, size: usize, partial: Partial) -> Need {
         let bytes = size.max(1);
-        let room = Room { work: self.work.len() / bytes, slot: self.slots.len() / 2 / bytes };
-        let partial = reduction.map_or(Partial::Elements, |reduction| reduction.partial(what));
+        let room = Room { work: self.work.len() / bytes, slot: self.slots[0].len() / bytes };
         Need { room, size, partial, whole: self.strict }
     }
 
@@ -154,7 +164,7 @@ impl<'t> Coll<'t> {
             apart(self.world, src, dst)?;
         }
         let what = Collective::ReduceScatter;
-        let need = self.need(what, size, Some(&*reduction));
+        let need = self.need(size, reduction.partial(what));
         let choice = self.selection.explain_uneven(&problem, &self.hosts, need);
         let Choice { algorithm, chunk, turns, .. } = choice.ok_or_else(|| self.too_small(&call))?;
         problem.chunk = chunk;
@@ -162,14 +172,13 @@ impl<'t> Coll<'t> {
             None => algorithm.plan_uneven(&problem, me),
             Some(turns) => wide::plan_uneven(algorithm, &problem, me, turns),
         };
-        let held = need.held(algorithm).unwrap_or(size);
-        let (run, buffers) =
-            (Run::new(plan.unwrap_or_default().into(), call.digest(number)), self.buffers(number, objects, held)?);
         // Whose regions lie where they say: sources begin at 0, and of targets only the own is written.
         let (n, len) = (problem.blocks.n(), problem.blocks.total());
-        let problem = Problem { what, n, len, chunk, in_place: false };
-        let prepared = Prepared { call, algorithm, run, problem, buffers, wide: turns.is_some() };
-        Ok(Started { number, prepared, reduction: Some(reduction) })
+        let shape = Problem { what, n, len, chunk, in_place: false };
+        let held = need.held(algorithm).unwrap_or(size);
+        let way = Way { wide: turns.is_some(), ..Way::new(shape, algorithm, plan.unwrap_or_default(), held) };
+        let (run, buffers) = (Run::new(way.into(), call.digest(number)), self.buffers(number, objects));
+        Ok(Started { number, call, run, buffers, reduction: Some(reduction) })
     }
 
     /// A collective whose counts are told first.
@@ -184,11 +193,12 @@ impl<'t> Coll<'t> {
             Aim::Gather => Collective::AllGather,
             Aim::Exchange { .. } => Collective::AllToAll,
         };
-        let (buffers, forced) = (self.buffers(number, objects, objects.size)?, self.selection.forced(like));
+        let (buffers, forced) = (self.buffers(number, objects), self.selection.forced(like));
         Ok(Told { world: self.world, number, call, aim, records, buffers, forced, stage: Stage::Begun })
     }
 
     /// Whether a call is in place; an error if source and target overlap otherwise.
+    #[inline]
     fn aliasing(&self, what: Collective, len: usize, objects: &Objects<'_>) -> Result<bool> {
         let problem = Problem { what, n: self.team.n_pes(), len, chunk: 1, in_place: true };
         let (source, target) = problem.offsets(self.team.me());
@@ -201,6 +211,7 @@ impl<'t> Coll<'t> {
 }
 
 /// An error if two objects overlap.
+#[inline]
 pub(crate) fn apart(world: &World, src: SymSlice<'_, u8>, dst: SymSlice<'_, u8>) -> Result<()> {
     let bytes = |object: SymSlice<'_, u8>| object.offset()..object.offset() + object.len();
     let (source_bytes, target_bytes) = (bytes(src), bytes(dst));

@@ -10,8 +10,9 @@ use std::rc::Rc;
 
 use shmem::{Ctx, Meeting, Result, Shared, SigRef, SymSlice, Team};
 
-use crate::hand::Hand;
-use crate::plan::{Plan, Step};
+use crate::hand::{Buffers, Hand, Reduction};
+use crate::plan::Step;
+use crate::prepare::Way;
 
 /// 64-bit words from one PE's count to the next: a pair of cache lines.
 pub(crate) const FLAG: usize = 16;
@@ -76,7 +77,7 @@ impl<'t> Lane<'t> {
 
 /// A plan under way.
 pub(crate) struct Run {
-    plan: Rc<Plan>,
+    way: Rc<Way>,
     next: usize,
     digest: u64,
     /// Whether the plan meets by itself, or has been met for.
@@ -85,15 +86,9 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// The run of `plan`, whose first meeting carries `digest`.
-    pub(crate) fn new(plan: Rc<Plan>, digest: u64) -> Self {
-        let met = plan.contains(&Step::Meet);
-        Run { plan, next: 0, digest, met, meeting: None }
-    }
-
-    /// What its first meeting carries.
-    pub(crate) fn digest(&self) -> u64 {
-        self.digest
+    /// The run of a plan whose first meeting carries `digest`.
+    pub(crate) fn new(way: Rc<Way>, digest: u64) -> Self {
+        Run { next: 0, digest, met: way.meets, meeting: None, way }
     }
 
     /// Gets as far as is possible without waiting, or to the end if it may block: true when the plan is done. `call` is
@@ -101,7 +96,8 @@ impl Run {
     pub(crate) fn advance(
         &mut self,
         lane: &mut Lane<'_>,
-        hand: &Hand<'_, '_>,
+        buffers: &Buffers<'_>,
+        reduction: Option<&dyn Reduction>,
         call: &dyn Fn() -> String,
         block: bool,
     ) -> Result<bool> {
@@ -111,8 +107,9 @@ impl Run {
             }
             self.met = true;
         }
-        let plan = Rc::clone(&self.plan);
-        while let Some(step) = plan.get(self.next) {
+        let way = Rc::clone(&self.way);
+        let hand = Hand { way: &way, buffers: *buffers, reduction };
+        while let Some(step) = way.plan.get(self.next) {
             match step {
                 Step::Fold { from, into } => hand.fold(lane, from, into)?,
                 Step::Meet => {

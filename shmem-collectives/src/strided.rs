@@ -147,7 +147,7 @@ impl<'t> Coll<'t> {
                 return Err(ErrorKind::Length { what, given, needed }.into());
             }
         }
-        let more = (digest(0, [dst_stride as u64]), format!("to stride {dst_stride}"));
+        let more = Some(Box::new((digest(0, [dst_stride as u64]), format!("to stride {dst_stride}"))));
         let call = Call { more, ..Call::other("alltoalls", 14, nelems, std::any::type_name::<T>()) };
         let strides = (dst_stride, src_stride);
         let (packed, meeting, stage) = (Vec::new(), None, Stage::Begun);

@@ -5,10 +5,9 @@
 
 use shmem::{Error, ErrorKind, Meeting, Result};
 
-use crate::call::refusal;
-use crate::hand::Reduction;
-use crate::prepare::Prepared;
-use crate::run::{Lane, meet};
+use crate::call::{Call, refusal};
+use crate::hand::{Buffers, Reduction};
+use crate::run::{Lane, Run, meet};
 
 /// A collective under way, without its types.
 pub(crate) trait Task {
@@ -19,15 +18,16 @@ pub(crate) trait Task {
 /// A collective with what it works on.
 pub(crate) struct Started<'b> {
     pub(crate) number: u64,
-    pub(crate) prepared: Prepared<'b>,
+    pub(crate) call: Call,
+    pub(crate) run: Run,
+    pub(crate) buffers: Buffers<'b>,
     pub(crate) reduction: Option<Box<dyn Reduction + 'b>>,
 }
 
 impl Task for Started<'_> {
     fn advance(&mut self, lane: &mut Lane<'_>, block: bool) -> Result<bool> {
-        let Started { number, prepared, reduction } = self;
-        let hand = prepared.hand(reduction.as_deref());
-        prepared.run.advance(lane, &hand, &|| prepared.call.text(*number), block)
+        let Started { number, call, run, buffers, reduction } = self;
+        run.advance(lane, buffers, reduction.as_deref(), &|| call.text(*number), block)
     }
 }
 

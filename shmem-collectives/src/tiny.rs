@@ -27,7 +27,7 @@ pub(crate) fn run<W>(
     call: &dyn Fn() -> String,
     waiting: impl FnOnce() -> W,
 ) -> Result<()> {
-    let Problem { n, len, .. } = hand.problem;
+    let Problem { n, len, .. } = hand.way.problem;
     let (me, bytes) = (team.me(), len * hand.buffers.objects.size);
     let words = bytes.div_ceil(8);
     let mut meeting = team.meet(digest);
@@ -42,7 +42,7 @@ pub(crate) fn run<W>(
         meeting.wait(team, call)?;
     }
     let mut letters: SmallVec<[Letter; 16]> = SmallVec::new();
-    for from in contributors(&hand.problem, me) {
+    for from in contributors(&hand.way.problem, me) {
         let mut received = Letter::default();
         if from == me {
             received = letter(hand, me, me)?.unwrap_or_default();
@@ -65,7 +65,7 @@ pub(crate) fn run<W>(
 
 /// What PE `me` sends to PE `to`, if anything.
 fn letter(hand: &Hand<'_, '_>, me: usize, to: usize) -> Result<Option<Letter>> {
-    let Problem { what, len, .. } = hand.problem;
+    let Problem { what, len, .. } = hand.way.problem;
     let block = match what {
         Collective::AllReduce | Collective::AllGather => 0,
         Collective::InclusiveScan if to >= me => 0,
@@ -76,7 +76,7 @@ fn letter(hand: &Hand<'_, '_>, me: usize, to: usize) -> Result<Option<Letter>> {
         Collective::ReduceScatter | Collective::AllToAll => to,
         _ => return Ok(None),
     };
-    let source = hand.buffers.region(&hand.problem, &At::new(me, Buf::Src, block * len..(block + 1) * len))?;
+    let source = hand.region(&At::new(me, Buf::Src, block * len..(block + 1) * len))?;
     let mut letter = Letter::default();
     source.copy_to(&mut cast_slice_mut(&mut letter)[..source.len()])?;
     Ok(Some(letter))
@@ -95,10 +95,10 @@ fn contributors(problem: &Problem, me: usize) -> std::ops::Range<usize> {
 
 /// Where PE `me`'s target takes what came from a PE, or its result.
 fn target<'b>(hand: &Hand<'_, 'b>, me: usize, from: usize) -> Result<SymSlice<'b, u8>> {
-    let Problem { what, len, .. } = hand.problem;
+    let Problem { what, len, .. } = hand.way.problem;
     let block = match what {
         Collective::AllGather | Collective::Gather { .. } | Collective::AllToAll => from,
         _ => 0,
     };
-    hand.buffers.region(&hand.problem, &At::new(me, Buf::Dst, block * len..(block + 1) * len))
+    hand.region(&At::new(me, Buf::Dst, block * len..(block + 1) * len))
 }

@@ -7,10 +7,10 @@
 use shmem::{ErrorKind, Meeting, Result, SymSlice, World};
 
 use crate::call::Call;
-use crate::hand::{Buffers, Hand, Objects};
+use crate::hand::{Buffers, Objects};
 use crate::plan::{At, Blocks, Buf, Exchange, Lane as Way, Plan, Problem, Step, Uneven};
 use crate::plans::{Algorithm, Room};
-use crate::prepare::apart;
+use crate::prepare::{self, apart};
 use crate::run::{Lane, Run, meet};
 use crate::task::{Refused, Task};
 
@@ -50,7 +50,7 @@ pub(crate) struct Told<'b> {
 pub(crate) enum Stage<'b> {
     Begun,
     Telling(Option<Meeting>),
-    Moving(Run, Hand<'b, 'b>),
+    Moving(Run, Buffers<'b>),
     Refused(Refused),
 }
 
@@ -64,12 +64,12 @@ impl Task for Told<'_> {
                 return Ok(false);
             }
             self.stage = match self.listen(lane) {
-                Ok((run, hand)) => Stage::Moving(run, hand),
+                Ok((run, buffers)) => Stage::Moving(run, buffers),
                 Err(error) => Stage::Refused(Refused::new(self.number, error)),
             };
         }
         match &mut self.stage {
-            Stage::Moving(run, hand) => run.advance(lane, hand, &|| self.call.text(self.number), block),
+            Stage::Moving(run, buffers) => run.advance(lane, buffers, None, &|| self.call.text(self.number), block),
             Stage::Refused(refused) => refused.advance(lane, block),
             Stage::Begun | Stage::Telling(_) => Ok(false),
         }
@@ -101,7 +101,7 @@ impl<'b> Told<'b> {
     }
 
     /// The plan, of what the others told.
-    fn listen(&self, lane: &Lane<'_>) -> Result<(Run, Hand<'b, 'b>)> {
+    fn listen(&self, lane: &Lane<'_>) -> Result<(Run, Buffers<'b>)> {
         let (me, n) = (lane.team.me(), lane.team.n_pes());
         let words = self.records.slice(..n * RECORD)?.to_vec();
         let told = words.as_chunks::<RECORD>().0;
@@ -118,8 +118,8 @@ impl<'b> Told<'b> {
         };
         // Every region of the plan lies where it says, whoever it belongs to.
         let problem = Problem { what: crate::plan::Collective::AllToAll, n, len: 0, chunk: 1, in_place: false };
-        let hand = Hand { problem, buffers, reduction: None, wide: false };
-        Ok((Run::new(plan.into(), self.call.digest(self.number)), hand))
+        let way = prepare::Way::new(problem, Algorithm::Direct, plan, self.buffers.objects.size);
+        Ok((Run::new(way.into(), self.call.digest(self.number)), buffers))
     }
 
     /// A handle for all that the plan takes from or puts into a buffer: another PE's may be longer than the own.

@@ -177,6 +177,7 @@ impl<'t> Coll<'t> {
         }
         let some: Vec<String> = counts.iter().take(6).map(usize::to_string).collect();
         let more = (digest(0, counts.iter().map(|count| *count as u64)), format!("by {}", some.join(" ")));
+        let more = Some(Box::new(more));
         let call = Call { op, more, ..Call::other("reduce_scatterv", 12, total, elem) };
         let blocks = Blocks::new(counts.iter().copied());
         Ok((call, Uneven { gather: false, blocks, chunk: 1, in_place: false }))

@@ -37,7 +37,7 @@ pub struct Need {
 }
 
 /// What the partial results of a reduction are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Partial {
     /// Elements: any algorithm can hold them.
     Elements,
@@ -136,18 +136,7 @@ pub enum Because<'s> {
 pub(crate) const PIECE: usize = 256 << 10;
 
 /// The collectives in the order of [`Collective::NAMES`], of root 0.
-const COLLECTIVES: [Collective; Collective::NAMES.len()] = [
-    Collective::AllReduce,
-    Collective::Reduce { root: 0 },
-    Collective::ReduceScatter,
-    Collective::AllGather,
-    Collective::Gather { root: 0 },
-    Collective::Scatter { root: 0 },
-    Collective::Broadcast { root: 0 },
-    Collective::AllToAll,
-    Collective::InclusiveScan,
-    Collective::ExclusiveScan,
-];
+const COLLECTIVES: [Collective; Collective::NAMES.len()] = Collective::all(0);
 
 /// The choice of one team.
 #[derive(Clone, Debug, PartialEq, Eq)]

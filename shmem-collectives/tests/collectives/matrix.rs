@@ -149,7 +149,7 @@ impl<T: Elem + Debug + PartialEq, R: Reduce<T>> Class<T, R> {
         for (turn, &len) in lens.iter().enumerate() {
             let room = n * len + 2 * MARGIN;
             let (src, dst) = (src.sym().slice(..room)?, dst.sym().slice(..room)?);
-            for (i, what) in collectives((turn + len) % n).into_iter().enumerate() {
+            for (i, what) in Collective::all((turn + len) % n).into_iter().enumerate() {
                 let first = (turn + i) % 2 == 0;
                 for in_place in [first, !first] {
                     self.check(coll, (what, in_place, len), src, dst)?;
@@ -165,22 +165,6 @@ impl<T: Elem + Debug + PartialEq, R: Reduce<T>> Class<T, R> {
         let switch = SMALL / size_of::<T>();
         [0, 1, switch - 1, switch, switch + 1, 2 * switch + 3]
     }
-}
-
-fn collectives(root: usize) -> [Collective; 10] {
-    use Collective::*;
-    [
-        AllReduce,
-        Reduce { root },
-        ReduceScatter,
-        AllGather,
-        Gather { root },
-        Scatter { root },
-        Broadcast { root },
-        AllToAll,
-        InclusiveScan,
-        ExclusiveScan,
-    ]
 }
 
 /// The table's choice, and every algorithm.
