@@ -80,7 +80,7 @@ impl<'b> Hand<'_, 'b> {
     pub(crate) fn fold(&self, lane: &Lane<'_>, from: &[At], into: &[At]) -> Result<()> {
         match (self.reduction, from, into) {
             (Some(reduction), [source], [target]) if self.way.wide && source.buf == Buf::Src => {
-                self.convert(source, target, &|elements, partials| reduction.widen(elements, partials))
+                self.convert(lane, source, target, &|elements, partials| reduction.widen(elements, partials))
             }
             (Some(reduction), [source], [target]) if self.way.wide && target.buf == Buf::Dst => {
                 let n = match self.way.problem.what {
@@ -88,7 +88,7 @@ impl<'b> Hand<'_, 'b> {
                     Collective::ExclusiveScan => target.pe,
                     _ => self.way.problem.n,
                 };
-                self.convert(source, target, &|partials, elements| reduction.finish(partials, elements, n))
+                self.convert(lane, source, target, &|partials, elements| reduction.finish(partials, elements, n))
             }
             // What is combined of one PE's source alone goes through the reduction, too: it may change it. A plan moves
             // everything else.
@@ -104,7 +104,7 @@ impl<'b> Hand<'_, 'b> {
     }
 
     /// Elements of this PE to partial results, or back.
-    fn convert(&self, from: &At, into: &At, as_other: &dyn Fn(&[u8], &mut [u8])) -> Result<()> {
+    fn convert(&self, lane: &Lane<'_>, from: &At, into: &At, as_other: &dyn Fn(&[u8], &mut [u8])) -> Result<()> {
         let room = |at: &At| {
             let outer = matches!(at.buf, Buf::Src | Buf::Dst);
             vec![0; AT_A_TIME * if outer { self.buffers.objects.size } else { self.way.held }]
@@ -115,7 +115,8 @@ impl<'b> Hand<'_, 'b> {
             let (read, written) = (&mut read[..source.len()], &mut written[..target.len()]);
             source.copy_to(read)?;
             as_other(read, written);
-            target.copy_from(written)?;
+            // As the library, to which the memory of a started call belongs.
+            lane.ctx.put(target, written, into.pe)?;
         }
         Ok(())
     }
