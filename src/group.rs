@@ -82,16 +82,39 @@ impl Slots {
         self.lock()[slot] = Slot { used: false, epoch };
     }
 
-    /// The lowest slot that is free in all of these maps.
-    pub(crate) fn common(&self, maps: &[[u64; 4]]) -> Option<usize> {
-        (0..4).find_map(|i| {
-            let common = maps.iter().fold(u64::MAX, |all, map| all & map[i]);
-            (common != 0).then(|| 64 * i + common.trailing_zeros() as usize)
-        })
+    /// Takes the lowest slot that is free on all who call this together, and returns it with the last epoch that any of
+    /// them has seen there. `exchange` gives what all show of a phase, 0 or 1, of an attempt, in any order. What it fails
+    /// with leaves no slot taken.
+    ///
+    /// # Errors
+    /// [`NoTeamSlot`](ErrorKind::NoTeamSlot), on all alike.
+    pub(crate) fn take_common(
+        &self,
+        mut exchange: impl FnMut(u64, usize, [u64; 4]) -> Result<Vec<[u64; 4]>>,
+    ) -> Result<(usize, u64)> {
+        for attempt in 0.. {
+            let maps = exchange(attempt, 0, self.free_map())?;
+            let common = (0..4).find_map(|i| {
+                let common = maps.iter().fold(u64::MAX, |all, map| all & map[i]);
+                (common != 0).then(|| 64 * i + common.trailing_zeros() as usize)
+            });
+            // Another thread may be making another team, and may have been faster.
+            let taken = common.and_then(|slot| self.take(slot));
+            let give_back = || common.filter(|_| taken.is_some()).into_iter().for_each(|slot| self.give_back(slot));
+            // Also where there is none: whoever goes on knows that all have seen the maps.
+            let mine = [taken.is_some().into(), taken.unwrap_or(0), 0, 0];
+            let claims = exchange(attempt, 1, mine).inspect_err(|_| give_back())?;
+            let slot = common.ok_or_else(|| ErrorKind::NoTeamSlot { slots: self.lock().len() })?;
+            if claims.iter().all(|claim| claim[0] == 1) {
+                return Ok((slot, claims.iter().map(|claim| claim[1]).max().unwrap_or(0)));
+            }
+            give_back();
+        }
+        unreachable!("the loop has no end")
     }
 
     /// The slots that are free, a bit each.
-    pub(crate) fn free_map(&self) -> [u64; 4] {
+    fn free_map(&self) -> [u64; 4] {
         let slots = self.lock();
         let mut free = [0_u64; 4];
         for (i, _) in slots.iter().enumerate().filter(|(_, slot)| !slot.used) {
@@ -161,8 +184,7 @@ impl Group {
     pub(crate) fn key(&self, left: &[usize]) -> u64 {
         let gathered = self.gathered.lock().unwrap_or_else(PoisonError::into_inner);
         let time = if gathered.0 == left { gathered.1 } else { 0 };
-        let parts = [self.slot as u64, self.born, time].into_iter().chain(left.iter().map(|pe| *pe as u64));
-        parts.fold(0xcbf2_9ce4_8422_2325, |key: u64, part| (key ^ part).wrapping_mul(0x100_0000_01b3)) | 1
+        digest([self.slot as u64, self.born, time].into_iter().chain(left.iter().map(|pe| *pe as u64))) | 1
     }
 
     /// An agreement of these PEs has ended, for all of them alike.
@@ -383,6 +405,12 @@ impl Split {
     }
 }
 
+/// FNV-1a of some numbers: tells lists apart that differ by mistake.
+pub(crate) fn digest(numbers: impl IntoIterator<Item = u64>) -> u64 {
+    (numbers.into_iter().flat_map(u64::to_le_bytes))
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+}
+
 /// A print in words.
 fn describe(print: u64) -> String {
     let argument = print & ((1 << ARGUMENT_BITS) - 1);
@@ -441,6 +469,28 @@ fn by_value_of(numbers: &[usize], values: &[String], one: &str, many: &str) -> S
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_slot_is_taken_on_all_or_on_none() {
+        let slots = Slots::new(3);
+        assert_eq!(slots.take_common(|_, _, mine| Ok(vec![mine])).unwrap(), (0, 0));
+        // Nothing stays taken where the others do not come to the second phase, or are faster.
+        let lost = || ErrorKind::BadTeam("made up".into()).into();
+        let alone = slots.take_common(|_, phase, mine| if phase == 0 { Ok(vec![mine]) } else { Err(lost()) });
+        assert!(alone.is_err());
+        let slower =
+            |attempt, phase, mine| Ok(vec![mine, if (attempt, phase) == (0, 1) { [0; 4] } else { [u64::MAX; 4] }]);
+        let claims = |attempt, phase, mine| {
+            slower(attempt, phase, mine).map(|all: Vec<[u64; 4]>| match (attempt, phase) {
+                (1.., 1) => vec![mine, [1, 77, 0, 0]],
+                _ => all,
+            })
+        };
+        assert_eq!(slots.take_common(claims).unwrap(), (1, 77));
+        assert_eq!(slots.take_common(|_, _, mine| Ok(vec![mine])).unwrap(), (2, 0));
+        let full = slots.take_common(|_, _, mine| Ok(vec![mine])).unwrap_err();
+        assert!(matches!(full.kind(), ErrorKind::NoTeamSlot { slots: 3 }), "{full}");
+    }
 
     #[test]
     fn a_report_groups_and_names_the_odd_one_first() {

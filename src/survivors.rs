@@ -56,42 +56,16 @@ fn given_up(core: &Core) -> Error {
 
 /// One try to make a team of exactly `left`; fails with `PeerLost` if another PE goes meanwhile.
 fn gather(core: &Core, group: &Group, left: &[usize], index: usize) -> Result<Group> {
-    let (slot, epoch) = take_slot(core, group, left)?;
+    let key = group.key(left);
+    let (slot, epoch) = core
+        .slots
+        .take_common(|attempt, phase, mine| exchange(core, group.slot().0, left, phase, key ^ (attempt << 48), mine))?;
     let made = Group::new(&core.link, &core.layout, left, index, slot, epoch, core.radix);
     if let Err(error) = made.settle(&core.link) {
         core.slots.release(slot, made.slot().1);
         return Err(error);
     }
     Ok(made)
-}
-
-/// Takes the lowest slot that is free on all of them, and the last epoch in it.
-fn take_slot(core: &Core, group: &Group, left: &[usize]) -> Result<(usize, u64)> {
-    for attempt in 0.. {
-        let key = group.key(left) ^ (attempt << 48);
-        let exchange = |phase, mine| exchange(core, group.slot().0, left, phase, key, mine);
-        let free = exchange(0, core.slots.free_map())?;
-        let Some(slot) = core.slots.common(&free) else {
-            // Also where it leads to nothing: nobody shows anything else before all have read this.
-            exchange(1, [0; SHOWN])?;
-            return Err(ErrorKind::NoTeamSlot { slots: core.layout.slots }.into());
-        };
-        // Another thread may be splitting another team, and may have been faster.
-        let taken = core.slots.take(slot);
-        let mine = [taken.is_some().into(), taken.unwrap_or(0), 0, 0];
-        let claims = exchange(1, mine).inspect_err(|_| {
-            if taken.is_some() {
-                core.slots.give_back(slot);
-            }
-        })?;
-        if claims.iter().all(|claim| claim[0] == 1) {
-            return Ok((slot, claims.iter().map(|claim| claim[1]).max().unwrap_or(0)));
-        }
-        if taken.is_some() {
-            core.slots.give_back(slot);
-        }
-    }
-    unreachable!("the loop has no end")
 }
 
 /// What each of `left` shows in a phase, in the place of the team in `slot`.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::core::Core;
 use crate::ctx::{Ctx, Sharing};
 use crate::error::{ErrorKind, Result};
-use crate::group::{Group, Split, by_value};
+use crate::group::{Group, Split, by_value, digest};
 use crate::heap::SymSlice;
 use crate::survivors::{left, survivors};
 use crate::sync::barrier::{Arrival, PAYLOAD};
@@ -172,7 +172,7 @@ impl<'w> Team<'w> {
         } else {
             Ok(pes.to_vec())
         };
-        let mine = [pes.len() as u64, digest(pes), 0];
+        let mine = [pes.len() as u64, digest(pes.iter().map(|pe| *pe as u64)), 0];
         self.split_alike(Split::List, mine, |_| wanted.map(|members| vec![members]))
     }
 
@@ -270,22 +270,14 @@ impl<'w> Team<'w> {
         let _open = self.group.begin(link, Call::Split, self.group.slot().1 + 1);
         self.group.agree(link, Call::Split, split as u64)?;
         let [a, b, c] = mine;
-        let (records, slot, epoch) = loop {
-            let free = core.slots.free_map();
-            let first = self.group.exchange(link, [a, b, c, free[0], free[1], free[2], free[3], 0])?;
-            let maps: Vec<[u64; 4]> = first.iter().map(|record| [record[3], record[4], record[5], record[6]]).collect();
-            let slot = core.slots.common(&maps).ok_or(ErrorKind::NoTeamSlot { slots: core.layout.slots })?;
-            // Another thread of a member may be splitting another team, and may have been faster.
-            let taken = core.slots.take(slot);
-            let second = self.group.exchange(link, [taken.is_some().into(), taken.unwrap_or(0), 0, 0, 0, 0, 0, 0])?;
-            if second.iter().all(|record| record[0] == 1) {
-                break (first, slot, second.iter().map(|record| record[1]).max().unwrap_or(0));
-            }
-            if taken.is_some() {
-                core.slots.give_back(slot);
-            }
-        };
-        let teams = choose(&records.iter().map(|record| [record[0], record[1], record[2]]).collect::<Vec<_>>());
+        let mut arguments = Vec::new();
+        let (slot, epoch) = core.slots.take_common(|_, _, [d, e, f, g]| {
+            // The arguments travel along, each time.
+            let records = self.group.exchange(link, [a, b, c, d, e, f, g, 0])?;
+            arguments = records.iter().map(|record| [record[0], record[1], record[2]]).collect();
+            Ok(records.iter().map(|record| [record[3], record[4], record[5], record[6]]).collect())
+        })?;
+        let teams = choose(&arguments);
         let mine = teams.map(|teams| {
             teams.into_iter().find_map(|team| team.iter().position(|pe| *pe == self.me()).map(|me| (team, me)))
         });
@@ -378,13 +370,6 @@ fn strided(start: usize, stride: isize, size: usize, n: usize) -> Result<Vec<usi
         return bad(format!("PEs {start} to {last} at stride {stride} leave a team of {n}"));
     }
     Ok((0..size).map(|i| (start as i128 + i as i128 * stride as i128) as usize).collect())
-}
-
-/// FNV-1a of a list: tells lists apart that differ by mistake.
-fn digest(pes: &[usize]) -> u64 {
-    pes.iter()
-        .flat_map(|pe| (*pe as u64).to_le_bytes())
-        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
 
 #[cfg(test)]

@@ -88,6 +88,7 @@ impl Lookout {
         if news == observe(&self.settled) {
             return None;
         }
+        // The news were read before the fates: what is declared meanwhile makes them differ again.
         let acknowledged = self.lock();
         let loss = self.board.losses().into_iter().find(|loss| !acknowledged.iter().any(|known| known.pe == loss.pe));
         if loss.is_none() {

@@ -1,7 +1,7 @@
 //! Going on after a loss: who lives, the team of those that are left, and one heap for all of them.
 
 use std::panic::Location;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use crate::error::{ErrorKind, Result};
 use crate::group::Group;
@@ -101,6 +101,6 @@ impl World {
     /// All PEs that the world's collective calls are among.
     #[cold]
     pub(super) fn going_on(&self) -> Arc<Group> {
-        self.core.living.lock().unwrap_or_else(PoisonError::into_inner).as_ref().unwrap_or(&self.core.world).clone()
+        self.core.living().as_ref().unwrap_or(&self.core.world).clone()
     }
 }
