@@ -319,9 +319,7 @@ pub enum ErrorKind {
     #[error(transparent)]
     Other(Box<dyn std::error::Error + Send + Sync>),
     /// PEs on different hosts, between which there is no network route.
-    #[error(
-        "PE {pe} is on another host ({host}) than PE 0 ({own}): there is no route between hosts yet, only shared memory"
-    )]
+    #[error("PE {pe} is on another host ({host}) than PE 0 ({own}), and there is no network between them: {why}")]
     NoRoute {
         /// The first PE on another host.
         pe: usize,
@@ -329,6 +327,18 @@ pub enum ErrorKind {
         host: String,
         /// The identity of PE 0's host.
         own: String,
+        /// Which PE has no network, and what it lacks.
+        why: String,
+    },
+    /// A network card did not do what it was asked to.
+    #[error("a transfer between this PE and PE {pe} failed on {device}: {what}")]
+    Fabric {
+        /// The PE at the other end.
+        pe: usize,
+        /// The device and port.
+        device: String,
+        /// What the card says, and what to do.
+        what: String,
     },
     /// A call of the operating system failed.
     #[error("{what} failed: {source}")]

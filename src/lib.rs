@@ -86,7 +86,8 @@ pub use elem::{AmoBits, AmoElem, AmoInt, Elem, Width};
 pub use error::{Error, ErrorKind, Result};
 pub use heap::{Reservation, SymBox, SymSlice};
 pub use team::{Calling, Meeting, Team};
-pub use world::{Builder, World, local, run};
+pub use transport::roce::sim::turns::Fault;
+pub use world::{Builder, World, local, run, simulate};
 
 #[cfg(test)]
 mod tests {

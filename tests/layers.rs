@@ -71,7 +71,13 @@ const UNSAFE: &[&str] = &[
     // Turns offsets into addresses of a mapped peer.
     "transport/link.rs",
     "transport/loopback.rs",
-    "transport/shuffle.rs",
+    // Reads the bell on which waiters sleep.
+    "transport/rest.rs",
+    // Copies between private memory and what the network card reaches.
+    "transport/private.rs",
+    // A network card in memory.
+    "transport/roce/sim/mod.rs",
+    "transport/roce/sim/pair.rs",
     // Turns typed buffers into addresses.
     "ctx/rma.rs",
     // Combines elements of several peers.
@@ -100,6 +106,11 @@ const CONFINED: &[Confined] = &[
             // The processor's atomics on a mapped peer, and the fences.
             "transport/loopback.rs",
             "transport/link.rs",
+            // The fences of the bell, and of news from other hosts.
+            "transport/rest.rs",
+            "transport/remote.rs",
+            // What a card does to memory, in order.
+            "transport/roce/sim/pair.rs",
             // How many PEs have an unfinished line: a count inside the launcher.
             "boot/launch/output.rs",
         ],
@@ -114,7 +125,8 @@ const CONFINED: &[Confined] = &[
     Confined {
         words: &["futex", "membarrier"],
         places: &[
-            // Where waiters sleep.
+            // Where waiters sleep, and are made ready to.
+            "transport/rest.rs",
             "transport/link.rs",
         ],
     },

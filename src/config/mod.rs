@@ -42,8 +42,10 @@ pub enum RouteChoice {
     /// The fastest that connects two PEs.
     #[default]
     Auto,
-    /// A transport for tests, which delays and reorders whatever the memory model lets it.
-    Shuffle,
+    /// RoCE between hosts; and within, if there is only one.
+    Roce,
+    /// A simulated network in its place, which delays and reorders whatever the memory model lets it.
+    Sim,
 }
 
 /// The settings of one world. `None` is "not set": the default of [`SETTINGS`] holds.
@@ -79,6 +81,8 @@ pub struct Config {
     pub coll_strict: bool,
     /// The identity of this host, in place of the machine's own.
     pub host: Option<String>,
+    /// How many hosts this machine plays.
+    pub hosts: Option<usize>,
     /// Which way transfers take.
     pub route: RouteChoice,
     /// Where the flight recorders of all PEs are written when one is lost; `off` for nowhere.
@@ -119,6 +123,7 @@ impl Default for Config {
             coll_table: None,
             coll_strict: false,
             host: None,
+            hosts: None,
             route: RouteChoice::Auto,
             flight_file: None,
             check: false,

@@ -158,10 +158,21 @@ pub const SETTINGS: &[Setting] = &[
         show: |c| c.host.clone(),
     },
     Setting {
+        name: "SHMEM_HOSTS",
+        form: "a whole number from 1 to 65536",
+        default: "1",
+        help: "how many hosts each machine plays, for trying: its PEs are dealt to them in blocks",
+        agree: true,
+        internal: false,
+        set: |c, text| put(&mut c.hosts, whole(text, 1..=1 << 16)),
+        show: |c| c.hosts.map(|n| n.to_string()),
+    },
+    Setting {
         name: "SHMEM_ROUTE",
-        form: "`auto` or `shuffle`",
+        form: "`auto`, `roce` or `sim`",
         default: "auto",
-        help: "the way of transfers: the fastest, or a transport for tests that delays and reorders",
+        help: "the way between hosts, and within if there is only one: auto, RoCE, or a network for tests that is simulated \
+               in memory, delays and reorders",
         agree: true,
         internal: false,
         set: |c, text| put(&mut c.route, ROUTES.iter().find(|(name, _)| is(text, name)).map(|(_, route)| *route)),
@@ -261,7 +272,8 @@ pub const SETTINGS: &[Setting] = &[
 
 const SWITCH: &str = "nothing or 1 for on; 0, false, no or off for off";
 
-const ROUTES: [(&str, RouteChoice); 2] = [("auto", RouteChoice::Auto), ("shuffle", RouteChoice::Shuffle)];
+const ROUTES: [(&str, RouteChoice); 3] =
+    [("auto", RouteChoice::Auto), ("roce", RouteChoice::Roce), ("sim", RouteChoice::Sim)];
 
 fn put<F, T: Into<F>>(field: &mut F, value: Option<T>) -> Option<()> {
     *field = value?.into();

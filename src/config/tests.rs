@@ -22,7 +22,8 @@ const SAMPLES: &[(&str, &str, &str)] = &[
     ("SHMEM_COLL_TABLE", "/etc/shmem table", "/etc/shmem table"),
     ("SHMEM_COLL_DETERMINISTIC", "Strict", "strict"),
     ("SHMEM_HOST_ID", "host a", "host a"),
-    ("SHMEM_ROUTE", "shuffle", "shuffle"),
+    ("SHMEM_HOSTS", "3", "3"),
+    ("SHMEM_ROUTE", "sim", "sim"),
     ("SHMEM_FLIGHT_FILE", "/tmp/last calls", "/tmp/last calls"),
     ("SHMEM_CHECK", "on", "1"),
     ("SHMEM_INFO", "", "1"),
@@ -102,7 +103,8 @@ fn fields_hold_what_was_set() {
         coll_table: Some("/etc/shmem table".to_owned()),
         coll_strict: true,
         host: Some("host a".to_owned()),
-        route: RouteChoice::Shuffle,
+        hosts: Some(3),
+        route: RouteChoice::Sim,
         flight_file: Some("/tmp/last calls".to_owned()),
         check: true,
         info: true,
@@ -219,7 +221,7 @@ fn valid_names_never_warn() {
 
 #[test]
 fn agreement_lists_what_must_be_equal() {
-    let config = from(&[("SHMEM_SYMMETRIC_SIZE", "1048576"), ("SHMEM_PE", "1"), ("SHMEM_ROUTE", "shuffle")]).unwrap();
+    let config = from(&[("SHMEM_SYMMETRIC_SIZE", "1048576"), ("SHMEM_PE", "1"), ("SHMEM_ROUTE", "sim")]).unwrap();
     let expected = [
         ("SHMEM_SYMMETRIC_SIZE", "1M"),
         ("SHMEM_TEAM_SLOTS", "64"),
@@ -230,7 +232,8 @@ fn agreement_lists_what_must_be_equal() {
         ("SHMEM_COLL_ALGO", "from the table"),
         ("SHMEM_COLL_TABLE", "built in"),
         ("SHMEM_COLL_DETERMINISTIC", "off"),
-        ("SHMEM_ROUTE", "shuffle"),
+        ("SHMEM_HOSTS", "1"),
+        ("SHMEM_ROUTE", "sim"),
         ("SHMEM_CHECK", "0"),
     ];
     assert_eq!(config.agreement(), expected.map(|(name, value)| (name, value.to_owned())));

@@ -1,62 +1,54 @@
-//! Everything a PE can do to the others by offset, over whichever route: put, get, atomics, fence, quiet, and waiting.
-//! Untyped: the typed front (`ctx`) checks ranges and turns elements into bytes.
+//! Everything a PE can do to the others by offset, over whichever route: put, get, atomics, fence, quiet. Untyped: the
+//! typed front (`ctx`) checks ranges and turns elements into bytes.
 //!
 //! On mapped memory the caller does everything itself. x86 keeps stores in order, and on other processors `fence` is a
 //! release fence, so order costs nothing there; `quiet` is a full fence, since two PEs that each put, quiet and get
-//! must not both read old values.
+//! must not both read old values. What goes over a network is in `remote`, waiting in `rest`.
 
-use std::sync::atomic::{Ordering, compiler_fence, fence};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
-use rustix::thread::{MembarrierCommand, futex, membarrier};
+use rustix::thread::{MembarrierCommand, membarrier};
 
-use crate::config::RouteChoice;
-use crate::elem::{AmoBits, AmoElem, Elem, Width};
-use crate::error::{ErrorKind, Result};
-use crate::heap::control::{BELL, SLEEPERS};
+use crate::elem::{AmoBits, AmoElem, Elem};
+use crate::error::Result;
 use crate::heap::{Gate, Heap, Segment, SymSlice, load, store};
-use crate::sync::park::{self, Bed};
 use crate::sync::{Idle, Why, Word, Words, atom};
+use crate::transport::amo::{Amo, AmoOp};
+use crate::transport::lane::OnLane;
 use crate::transport::loopback::{self, Base};
-use crate::transport::shuffle::Shuffle;
-use crate::transport::{Amo, AmoOp, Endpoint, Peer, Route};
-use crate::watch::{Lookout, Loss, report};
-
-/// When a waiter spins, yields, sleeps and gives up.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience {
-    /// Polls before it yields its core.
-    pub(crate) spin: u32,
-    /// How long it may wait at all.
-    pub(crate) timeout: Option<Duration>,
-    /// After how long a table of all PEs is printed.
-    pub(crate) stall_warn: Option<Duration>,
-}
-
-/// Polls that come before the first pause instruction: on some processors one pause takes as long as a hand-over.
-const HOT_POLLS: u32 = 200;
-/// Polls between two looks at whether the wait is in vain, however long the spinning is set to last.
-const VIGIL: u32 = 1 << 14;
-/// How long a waiter yields before it sleeps. Long enough for a round of every PE of an oversubscribed host.
-const YIELD_FOR: Duration = Duration::from_millis(1);
-/// A nap lasts an eighth of the wait so far, within these bounds. A signal's bell ends it early; but a put or an atomic
-/// rings none (a PE that sleeps in a barrier while others count on its memory would wake for each), nor does a network
-/// card, and then a waiter oversleeps by an eighth at most.
-const NAP: std::ops::RangeInclusive<Duration> = Duration::from_micros(50)..=Duration::from_millis(3);
+use crate::transport::places::Places;
+use crate::transport::rest::Patience;
+use crate::transport::roce::LANES;
+use crate::transport::{Endpoint, Peer, Route, To};
+use crate::watch::{Lookout, Loss};
 
 /// The way from this PE to all others.
 pub(crate) struct Link {
     /// First, so that it ends, with whatever it still has to deliver, before the memory is unmapped.
-    endpoint: Option<Box<dyn Endpoint>>,
-    me: usize,
+    pub(super) endpoint: Option<Box<dyn Endpoint>>,
+    pub(super) places: Option<Places>,
+    pub(super) me: usize,
     heap: Box<Heap>,
     gate: Gate,
     mapped: Vec<Option<Segment>>,
     peers: Box<[Peer]>,
-    control: Box<[Option<Base>]>,
-    patience: Patience,
+    pub(super) control: Box<[Option<Base>]>,
+    pub(super) patience: Patience,
     stream_from: usize,
-    lookout: Lookout,
+    pub(super) lookout: Lookout,
+    /// Private contexts so far, and scopes.
+    lanes: AtomicUsize,
+    owners: AtomicUsize,
+}
+
+/// The network of a job, for one of its PEs.
+pub(crate) struct Net {
+    pub(crate) endpoint: Box<dyn Endpoint>,
+    /// Whether the memory of the host's other PEs is reached over it, too.
+    pub(crate) within: bool,
+    /// Whether all atomics go over it, this PE's own included: where a card's are not atomic against the processor's.
+    pub(crate) atomics: bool,
+    pub(crate) places: Places,
 }
 
 impl Link {
@@ -65,31 +57,30 @@ impl Link {
         me: usize,
         heap: Box<Heap>,
         mapped: Vec<Option<Segment>>,
-        route: RouteChoice,
+        net: Option<Net>,
         patience: Patience,
         stream_from: usize,
         lookout: Lookout,
-    ) -> Result<Self> {
+    ) -> Self {
         // Where the kernel refuses, a sleeper's fence is an ordinary one and a lost ring costs it one nap.
         let _ = membarrier(MembarrierCommand::RegisterGlobalExpedited);
         let (own, gate) = (Base::of(heap.segment()), heap.gate());
         let control: Box<[_]> = (mapped.iter().enumerate())
             .map(|(pe, segment)| if pe == me { Some(own) } else { segment.as_ref().map(Base::of) })
             .collect();
-        let peers = (control.iter().enumerate())
-            .map(|(pe, base)| {
-                let route = match *base {
-                    Some(base) if route == RouteChoice::Auto || pe == me => Route::Loopback(base),
-                    _ => Route::Remote,
-                };
-                Peer { pe, rma: route, amo: route }
-            })
-            .collect();
-        let endpoint: Option<Box<dyn Endpoint>> = match route {
-            RouteChoice::Auto => None,
-            RouteChoice::Shuffle => Some(Box::new(Shuffle::start(control.iter().copied().flatten().collect(), me)?)),
+        let (within, atomics) = net.as_ref().map_or((false, false), |net| (net.within, net.atomics));
+        let way = |pe: usize, base: Option<Base>| match base {
+            Some(base) if pe == me || !within => Route::Loopback(base),
+            _ => Route::Remote,
         };
-        Ok(Link { endpoint, me, heap, gate, mapped, peers, control, patience, stream_from, lookout })
+        let peer = |(pe, base): (usize, &Option<Base>)| {
+            let rma = way(pe, *base);
+            Peer { pe, rma, amo: if atomics { Route::Remote } else { rma } }
+        };
+        let peers = control.iter().enumerate().map(peer).collect();
+        let (endpoint, places) = net.map(|net| (net.endpoint, net.places)).unzip();
+        let (lanes, owners) = (AtomicUsize::new(0), AtomicUsize::new(1));
+        Link { endpoint, places, me, heap, gate, mapped, peers, control, patience, stream_from, lookout, lanes, owners }
     }
 
     pub(crate) fn me(&self) -> usize {
@@ -109,43 +100,71 @@ impl Link {
         &self.peers
     }
 
+    /// The lane of a context that has one of its own.
+    #[inline]
+    pub(crate) fn next_lane(&self) -> usize {
+        if self.endpoint.is_none() { 0 } else { 1 + self.lanes.fetch_add(1, Ordering::Relaxed) % (LANES - 1) }
+    }
+
+    /// Whose the private memory of a scope's transfers is: an odd number, which no address of such memory is by itself.
+    #[inline]
+    pub(crate) fn next_owner(&self) -> usize {
+        if self.endpoint.is_none() { 1 } else { 1 + 2 * self.owners.fetch_add(1, Ordering::Relaxed) }
+    }
+
     /// Bytes from which a copy goes past the cache.
     #[inline(always)]
     pub(crate) fn stream_from(&self) -> usize {
         self.stream_from
     }
 
-    /// Copies `bytes` from `source` to offset `at` of a peer.
+    /// Copies `bytes` from `source` to offset `at` of a peer. Over a network, the source may be read until the next quiet
+    /// of the lane if it is `lasting`.
     ///
     /// # Safety
-    /// The range lies in the segment; `source` is valid for `bytes`, and does not overlap the target.
+    /// The range lies in the segment; `source` is valid for `bytes`, for so long, and does not overlap the target.
     #[inline(always)]
-    pub(crate) unsafe fn put(&self, peer: &Peer, at: usize, source: *const u8, bytes: usize) -> Result<()> {
+    pub(crate) unsafe fn put(
+        &self,
+        peer: &Peer,
+        lane: usize,
+        at: usize,
+        source: *const u8,
+        bytes: usize,
+        lasting: bool,
+    ) -> Result<()> {
         match peer.rma {
             Route::Loopback(base) => {
                 // SAFETY: the caller vouches for both sides.
                 unsafe { loopback::copy(base.at(at), source, bytes, self.stream_from) };
                 Ok(())
             }
-            // SAFETY: the caller vouches for the source.
-            Route::Remote => self.put_remote(peer.pe, at, unsafe { std::slice::from_raw_parts(source, bytes) }),
+            Route::Remote => self.put_remote(To { lane, pe: peer.pe }, at, source, bytes, lasting),
         }
     }
 
-    /// Copies `bytes` from offset `at` of a peer to `target`.
+    /// Copies `bytes` from offset `at` of a peer to `target`. Over a network, under an `owner` other than 0, they may
+    /// arrive until the next quiet of the lane, or until what is the owner's is [forgotten](Self::forget).
     ///
     /// # Safety
-    /// The range lies in the segment; `target` is valid for `bytes`, and does not overlap the source.
+    /// The range lies in the segment; `target` is valid for `bytes`, for so long, and does not overlap the source.
     #[inline(always)]
-    pub(crate) unsafe fn get(&self, peer: &Peer, at: usize, target: *mut u8, bytes: usize) -> Result<()> {
+    pub(crate) unsafe fn get(
+        &self,
+        peer: &Peer,
+        lane: usize,
+        at: usize,
+        target: *mut u8,
+        bytes: usize,
+        owner: usize,
+    ) -> Result<()> {
         match peer.rma {
             Route::Loopback(base) => {
                 // SAFETY: the caller vouches for both sides.
                 unsafe { loopback::copy(target, base.at(at), bytes, self.stream_from) };
                 Ok(())
             }
-            // SAFETY: the caller vouches for the target.
-            Route::Remote => self.get_remote(peer.pe, at, unsafe { std::slice::from_raw_parts_mut(target, bytes) }),
+            Route::Remote => self.get_remote(To { lane, pe: peer.pe }, at, target, bytes, owner),
         }
     }
 
@@ -154,6 +173,7 @@ impl Link {
     pub(crate) fn amo<T: AmoElem>(
         &self,
         peer: &Peer,
+        lane: usize,
         target: SymSlice<'_, T>,
         op: AmoOp,
         operand: T,
@@ -170,14 +190,41 @@ impl Link {
             }
             Route::Remote => {
                 let amo = Amo { op, width: T::Bits::WIDTH, operand: operand.widen(), expected: expected.widen() };
-                self.amo_remote(peer.pe, target.offset(), amo).map(|held| T::from_bits(T::Bits::narrow(held)))
+                let held = self.amo_remote(To { lane, pe: peer.pe }, target.offset(), amo)?;
+                Ok(T::from_bits(T::Bits::narrow(held)))
+            }
+        }
+    }
+
+    /// [`amo`](Self::amo) whose result nobody wants. Over a network, it may be under way until the next quiet of the lane.
+    #[inline(always)]
+    pub(crate) fn amo_nbi<T: AmoElem>(
+        &self,
+        peer: &Peer,
+        lane: usize,
+        target: SymSlice<'_, T>,
+        op: AmoOp,
+        operand: T,
+    ) -> Result<()> {
+        match peer.amo {
+            Route::Loopback(_) => self.amo(peer, lane, target, op, operand, operand).map(|_| ()),
+            Route::Remote if target.is_empty() => Err(target.out_of_range(0, 1)),
+            Route::Remote => {
+                let amo = Amo { op, width: T::Bits::WIDTH, operand: operand.to_bits().widen(), expected: 0 };
+                self.amo_later(To { lane, pe: peer.pe }, target.offset(), amo)
             }
         }
     }
 
     /// Writes the first element of `target` on a peer, whole if the machine can.
     #[inline(always)]
-    pub(crate) fn put_element<T: Elem>(&self, peer: &Peer, target: SymSlice<'_, T>, value: T) -> Result<()> {
+    pub(crate) fn put_element<T: Elem>(
+        &self,
+        peer: &Peer,
+        lane: usize,
+        target: SymSlice<'_, T>,
+        value: T,
+    ) -> Result<()> {
         if target.is_empty() {
             return Err(target.out_of_range(0, 1));
         }
@@ -187,13 +234,16 @@ impl Link {
                 unsafe { store(base.at(target.offset()).cast(), value) };
                 Ok(())
             }
-            Route::Remote => self.put_remote(peer.pe, target.offset(), bytemuck::bytes_of(&value)),
+            Route::Remote => {
+                let value = bytemuck::bytes_of(&value);
+                self.put_remote(To { lane, pe: peer.pe }, target.offset(), value.as_ptr(), value.len(), false)
+            }
         }
     }
 
     /// Reads the first element of `source` on a peer, whole if the machine can.
     #[inline(always)]
-    pub(crate) fn get_element<T: Elem>(&self, peer: &Peer, source: SymSlice<'_, T>) -> Result<T> {
+    pub(crate) fn get_element<T: Elem>(&self, peer: &Peer, lane: usize, source: SymSlice<'_, T>) -> Result<T> {
         if source.is_empty() {
             return Err(source.out_of_range(0, 1));
         }
@@ -202,7 +252,9 @@ impl Link {
             Route::Loopback(base) => Ok(unsafe { load(base.at(source.offset()).cast()) }),
             Route::Remote => {
                 let mut value = T::zeroed();
-                self.get_remote(peer.pe, source.offset(), bytemuck::bytes_of_mut(&mut value)).map(|()| value)
+                let target = bytemuck::bytes_of_mut(&mut value);
+                self.get_remote(To { lane, pe: peer.pe }, source.offset(), target.as_mut_ptr(), target.len(), 0)?;
+                Ok(value)
             }
         }
     }
@@ -213,15 +265,26 @@ impl Link {
         if self.gate.is_own_process() { Ok(()) } else { self.heap.require_own_process() }
     }
 
-    /// Orders this PE's earlier puts to each PE before its later ones.
+    /// Orders this PE's earlier puts on a lane to each PE before its later ones there.
     #[inline(always)]
-    pub(crate) fn fence(&self) -> Result<()> {
+    pub(crate) fn fence(&self, lane: usize) -> Result<()> {
         self.require_own_process()?;
         fence(Ordering::Release);
-        match &self.endpoint {
-            None => Ok(()),
-            Some(endpoint) => self.fence_remote(endpoint.as_ref()),
+        if self.endpoint.is_some() {
+            self.fence_remote(lane);
         }
+        Ok(())
+    }
+
+    /// Completes this PE's puts on a lane, or on all: they are visible everywhere before any later read.
+    #[inline(always)]
+    pub(crate) fn quiet(&self, lane: Option<usize>) -> Result<()> {
+        self.require_own_process()?;
+        fence(Ordering::SeqCst);
+        if self.endpoint.is_some() {
+            self.quiet_remote(lane)?;
+        }
+        self.lookout.check()
     }
 
     /// What this PE sees of the others.
@@ -230,108 +293,15 @@ impl Link {
         &self.lookout
     }
 
-    /// Tells every PE of this host of a loss, and wakes those that sleep.
+    /// Tells every PE of this host of a loss, and wakes those that sleep; of its own end, a PE tells those of other hosts,
+    /// too.
     #[cold]
     pub(crate) fn declare(&self, loss: Loss) {
         self.lookout.board().declare(loss);
-        for &base in self.control.iter().flatten() {
-            HostBed { base }.strike();
+        self.wake_all();
+        if loss.pe == self.me {
+            self.tell_end(loss.how);
         }
-    }
-
-    #[cold]
-    fn put_remote(&self, pe: usize, at: usize, source: &[u8]) -> Result<()> {
-        self.remote()?.put(pe, at, source)
-    }
-
-    #[cold]
-    fn get_remote(&self, pe: usize, at: usize, target: &mut [u8]) -> Result<()> {
-        self.remote()?.get(pe, at, target)
-    }
-
-    #[cold]
-    fn amo_remote(&self, pe: usize, at: usize, amo: Amo) -> Result<u64> {
-        self.remote()?.amo(pe, at, amo)
-    }
-
-    #[cold]
-    fn fence_remote(&self, endpoint: &dyn Endpoint) -> Result<()> {
-        self.peers.iter().filter(|peer| matches!(peer.rma, Route::Remote)).try_for_each(|peer| endpoint.fence(peer.pe))
-    }
-
-    fn remote(&self) -> Result<&dyn Endpoint> {
-        self.endpoint
-            .as_deref()
-            .ok_or_else(|| ErrorKind::os("reaching a PE of another host", std::io::ErrorKind::Unsupported))
-    }
-
-    /// Where the waiters of a PE of this host sleep.
-    #[inline(always)]
-    fn bed(&self, pe: usize) -> Option<HostBed> {
-        self.control[pe].map(|base| HostBed { base })
-    }
-
-    /// A step of waiting that is not a spin: yields, then sleeps; looks whether the wait is in vain.
-    #[cold]
-    fn rest(&self, idle: &mut Idle, why: Why) -> Result<()> {
-        self.lookout.check()?;
-        self.check_era(idle, why)?;
-        let waited = idle.since.get_or_insert_with(Instant::now).elapsed();
-        if self.patience.timeout.is_some_and(|limit| waited > limit) {
-            let waiting_for = self.whereabouts(why);
-            return Err(ErrorKind::Timeout { pe: self.me, call: why.call.name(), after: waited, waiting_for }.into());
-        }
-        if !idle.stalled && self.patience.stall_warn.is_some_and(|limit| waited > limit) {
-            idle.stalled = true;
-            self.lookout.wait(why.on);
-            self.warn_of_stall(waited);
-        }
-        if waited < YIELD_FOR {
-            std::thread::yield_now();
-            return Ok(());
-        }
-        let Some(bed) = self.bed(self.me) else {
-            std::thread::sleep((waited / 8).clamp(*NAP.start(), *NAP.end()));
-            return Ok(());
-        };
-        match idle.bell {
-            None => {
-                self.lookout.wait(why.on);
-                idle.bell = Some(park::lie_down(&bed));
-            }
-            Some(bell) => {
-                bed.sleep(bell, (waited / 8).clamp(*NAP.start(), *NAP.end()));
-                idle.bell = Some(bed.bell());
-            }
-        }
-        Ok(())
-    }
-
-    /// Fails if the wait began before a loss that was acknowledged since, or is for a PE that is lost.
-    fn check_era(&self, idle: &mut Idle, why: Why) -> Result<()> {
-        let era = self.lookout.era();
-        if *idle.era.get_or_insert(era) != era {
-            return self.lookout.require(self.lookout.acknowledged().into_iter().map(|loss| loss.pe));
-        }
-        if era == 0 { Ok(()) } else { self.lookout.require(why.on.into_iter()) }
-    }
-
-    /// Prints what all PEs of the host do, unless one of them has just done it.
-    #[cold]
-    fn warn_of_stall(&self, waited: Duration) {
-        let board = self.lookout.board();
-        if board.claim_stall(self.patience.stall_warn.unwrap_or_default()) {
-            let (me, table) = (self.me, report::table(board));
-            eprintln!("shmem: PE {me} has waited for {:.1} s (SHMEM_STALL_WARN)\n{table}", waited.as_secs_f64());
-        }
-    }
-
-    /// What is known of the PE that a wait depends on.
-    fn whereabouts(&self, why: Why) -> String {
-        let Some(pe) = why.on else { return "nobody wrote what it waits for".into() };
-        let board = self.lookout.board();
-        let does = board.row(pe).map_or_else(|| "on another host".into(), |row| report::line(&row, &board.clock()));
-        format!("it waits for PE {pe}, which is {does}")
     }
 
     /// The word at an offset of a mapped PE.
@@ -343,142 +313,99 @@ impl Link {
         unsafe { base.word(at) }
     }
 
-    fn amo_word(&self, word: Word, op: AmoOp, operand: u64, expected: u64) -> Result<u64> {
-        self.amo_remote(word.pe, word.at, Amo { op, width: Width::W64, operand, expected })
+    /// Reads a word; what its writer wrote before is visible afterwards.
+    #[inline(always)]
+    pub(super) fn load_on(&self, lane: usize, word: Word) -> Result<u64> {
+        match self.peers[word.pe].rma {
+            Route::Loopback(base) => Ok(atom::observe(self.word(base, word.at))),
+            Route::Remote => self.load_remote(lane, word),
+        }
+    }
+
+    /// Writes a word after all that was put on the lane. No atomic operation of a card changes the word at the same time.
+    #[inline(always)]
+    pub(super) fn store_on(&self, lane: usize, word: Word, value: u64) -> Result<()> {
+        match self.peers[word.pe].rma {
+            Route::Loopback(base) => {
+                atom::publish(self.word(base, word.at), value);
+                Ok(())
+            }
+            Route::Remote => self.store_remote(lane, word, value),
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn add_on(&self, lane: usize, word: Word, value: u64) -> Result<u64> {
+        match self.peers[word.pe].amo {
+            Route::Loopback(base) => Ok(atom::accumulate(self.word(base, word.at), value)),
+            Route::Remote => self.word_amo(lane, word, AmoOp::Add, value, 0),
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn add_later_on(&self, lane: usize, word: Word, value: u64) -> Result<()> {
+        match self.peers[word.pe].amo {
+            Route::Loopback(base) => {
+                atom::accumulate(self.word(base, word.at), value);
+                Ok(())
+            }
+            Route::Remote => self.word_add(lane, word, value),
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn compare_swap_on(&self, lane: usize, word: Word, old: u64, new: u64) -> Result<u64> {
+        match self.peers[word.pe].amo {
+            Route::Loopback(base) => Ok(atom::claim(self.word(base, word.at), old, new)),
+            Route::Remote => self.word_amo(lane, word, AmoOp::CompareSwap, new, old),
+        }
+    }
+
+    /// This PE's words as the library's own protocols use them: on the first lane.
+    #[inline(always)]
+    fn first(&self) -> OnLane<'_> {
+        OnLane { link: self, lane: 0 }
     }
 }
 
 impl Words for Link {
     #[inline(always)]
     fn load(&self, word: Word) -> Result<u64> {
-        match self.peers[word.pe].amo {
-            Route::Loopback(base) => Ok(atom::observe(self.word(base, word.at))),
-            Route::Remote => self.amo_word(word, AmoOp::Fetch, 0, 0),
-        }
+        self.first().load(word)
     }
 
     #[inline(always)]
     fn store(&self, word: Word, value: u64) -> Result<()> {
-        match self.peers[word.pe].amo {
-            Route::Loopback(base) => {
-                atom::publish(self.word(base, word.at), value);
-                Ok(())
-            }
-            Route::Remote => {
-                self.remote()?.fence(word.pe)?;
-                self.amo_word(word, AmoOp::Set, value, 0).map(|_| ())
-            }
-        }
+        self.first().store(word, value)
     }
 
     #[inline(always)]
     fn add(&self, word: Word, value: u64) -> Result<u64> {
-        match self.peers[word.pe].amo {
-            Route::Loopback(base) => Ok(atom::accumulate(self.word(base, word.at), value)),
-            Route::Remote => {
-                self.remote()?.fence(word.pe)?;
-                self.amo_word(word, AmoOp::Add, value, 0)
-            }
-        }
+        self.first().add(word, value)
     }
 
     #[inline(always)]
     fn compare_swap(&self, word: Word, old: u64, new: u64) -> Result<u64> {
-        match self.peers[word.pe].amo {
-            Route::Loopback(base) => Ok(atom::claim(self.word(base, word.at), old, new)),
-            Route::Remote => {
-                self.remote()?.fence(word.pe)?;
-                self.amo_word(word, AmoOp::CompareSwap, new, old)
-            }
-        }
+        self.first().compare_swap(word, old, new)
     }
 
     #[inline(always)]
     fn quiet(&self) -> Result<()> {
-        self.require_own_process()?;
-        fence(Ordering::SeqCst);
-        self.lookout.check()?;
-        match &self.endpoint {
-            None => Ok(()),
-            Some(endpoint) => endpoint.quiet(),
-        }
+        Link::quiet(self, None)
     }
 
     #[inline(always)]
     fn ring(&self, pe: usize) {
-        if let Some(bed) = self.bed(pe) {
-            park::ring(&bed);
-        }
+        self.first().ring(pe);
     }
 
     #[inline(always)]
     fn pause(&self, idle: &mut Idle, why: Why) -> Result<()> {
-        let step = idle.steps;
-        idle.steps = step.saturating_add(1);
-        if step >= self.patience.spin || step % VIGIL == VIGIL - 1 {
-            return self.rest(idle, why);
-        }
-        if step >= HOT_POLLS {
-            std::hint::spin_loop();
-        }
-        Ok(())
+        self.first().pause(idle, why)
     }
 
     #[inline(always)]
     fn resume(&self, idle: Idle) {
-        if idle.bell.is_some()
-            && let Some(bed) = self.bed(self.me)
-        {
-            park::get_up(&bed);
-        }
-    }
-}
-
-/// The bed of a PE of this host, in its control page.
-#[derive(Clone, Copy)]
-struct HostBed {
-    base: Base,
-}
-
-impl HostBed {
-    fn futex(&self) -> &std::sync::atomic::AtomicU32 {
-        // SAFETY: the bell is part of a control page, which stays mapped while the link lives.
-        unsafe { self.base.half_word(BELL) }
-    }
-}
-
-impl Bed for HostBed {
-    type Word = std::sync::atomic::AtomicU64;
-
-    #[inline(always)]
-    fn sleepers(&self) -> &Self::Word {
-        // SAFETY: the count is part of a control page, which stays mapped while the link lives.
-        unsafe { self.base.word(SLEEPERS) }
-    }
-
-    #[inline(always)]
-    fn light_fence(&self) {
-        compiler_fence(Ordering::SeqCst);
-    }
-
-    fn heavy_fence(&self) {
-        if membarrier(MembarrierCommand::GlobalExpedited).is_err() {
-            fence(Ordering::SeqCst);
-        }
-    }
-
-    fn bell(&self) -> u64 {
-        self.futex().load(Ordering::Acquire).into()
-    }
-
-    #[cold]
-    fn strike(&self) {
-        self.futex().fetch_add(1, Ordering::AcqRel);
-        let _ = futex::wake(self.futex(), futex::Flags::empty(), i32::MAX as u32);
-    }
-
-    fn sleep(&self, bell: u64, at_most: Duration) {
-        let time = rustix::time::Timespec { tv_sec: at_most.as_secs() as i64, tv_nsec: at_most.subsec_nanos().into() };
-        let _ = futex::wait(self.futex(), futex::Flags::empty(), bell as u32, Some(&time));
+        self.first().resume(idle);
     }
 }

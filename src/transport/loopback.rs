@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use atomic::Atomic;
 
-use crate::elem::{AmoBits, Width};
+use crate::elem::AmoBits;
 use crate::heap::Segment;
-use crate::transport::{Amo, AmoOp};
+use crate::transport::amo::AmoOp;
 
 /// Bytes from which a copy goes past the cache by default; see `docs/performance.md` for the measurement.
 pub(crate) const STREAM_FROM: usize = 2 << 20;
@@ -151,19 +151,6 @@ pub(crate) unsafe fn amo<B: AmoBits>(word: *mut u8, op: AmoOp, operand: B, expec
         AmoOp::And => B::fetch_and(word, operand),
         AmoOp::Or => B::fetch_or(word, operand),
         AmoOp::Xor => B::fetch_xor(word, operand),
-    }
-}
-
-/// Runs an atomic operation that came as data.
-///
-/// # Safety
-/// As [`amo`], for the operation's width.
-pub(crate) unsafe fn amo_by_data(word: *mut u8, amo: Amo) -> u64 {
-    match amo.width {
-        // SAFETY: the caller vouches for the word.
-        Width::W32 => unsafe { self::amo(word, amo.op, amo.operand as u32, amo.expected as u32) }.into(),
-        // SAFETY: the caller vouches for the word.
-        Width::W64 => unsafe { self::amo(word, amo.op, amo.operand, amo.expected) },
     }
 }
 

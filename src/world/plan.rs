@@ -2,12 +2,18 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::Config;
+use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+
+use crate::config::{Config, RouteChoice};
 use crate::error::{ErrorKind, Result};
 use crate::group::by_value;
 use crate::heap::control::Layout;
 use crate::heap::host;
 use crate::sync::barrier::Radix;
+use crate::transport::places::Places;
+use crate::watch::Board;
 
 /// The default heap of a PE, where memory allows.
 const DEFAULT_HEAP: u64 = 4 << 30;
@@ -21,8 +27,13 @@ const SPIN: u32 = 1000;
 /// What a PE brings.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Joined {
-    /// The identity of its host.
+    /// The identity of its host, and of the machine that may play several.
     pub(super) host: String,
+    pub(super) machine: String,
+    /// The port through which it reaches other hosts, as people write it; or why there is none.
+    pub(super) port: Result<String, String>,
+    /// A number that nobody else has.
+    pub(super) nonce: u64,
     /// Bytes that its host can give, and what limits them.
     pub(super) available: u64,
     pub(super) limit: String,
@@ -36,14 +47,25 @@ pub(super) struct Joined {
 }
 
 impl Joined {
-    pub(super) fn gather(config: &Config) -> Self {
+    /// Of PE `me` of `n_pes`, with its way to other hosts.
+    pub(super) fn gather(config: &Config, me: usize, n_pes: usize, port: Result<String, String>) -> Self {
         let memory = host::available_memory();
         let cores = host::usable_cores();
         let version = ("the library's version".to_string(), env!("CARGO_PKG_VERSION").to_string());
         let agreement = config.agreement().into_iter().map(|(name, value)| (name.to_string(), value));
         let address_space = rustix::process::getrlimit(rustix::process::Resource::As).current;
+        let machine = host::identity();
+        let host = config.host.clone().unwrap_or_else(|| machine.clone());
+        // In blocks, whose sizes differ by one at most.
+        let host = match config.hosts {
+            Some(hosts @ 2..) => format!("{host}, part {}", me * hosts.min(n_pes) / n_pes),
+            _ => host,
+        };
         Joined {
-            host: config.host.clone().unwrap_or_else(host::identity),
+            host,
+            machine,
+            port,
+            nonce: RandomState::new().build_hasher().finish(),
             available: memory.available,
             limit: memory.limit,
             address_space: address_space.unwrap_or(u64::MAX),
@@ -54,11 +76,26 @@ impl Joined {
     }
 }
 
+/// What connects the hosts of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fabric {
+    /// Nothing: there is one host.
+    None,
+    /// A network card.
+    Roce,
+    /// One that is simulated in the memory of the machine.
+    Sim,
+}
+
 /// What was decided.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Plan {
     /// The PEs of this PE's host, in ascending order.
     pub(super) host: Vec<usize>,
+    /// The number of each PE's host, in the order of their lowest PEs.
+    pub(super) hosts: Vec<usize>,
+    /// What connects the hosts.
+    pub(super) fabric: Fabric,
     pub(super) layout: Layout,
     pub(super) radix: Radix,
     /// Polls before a waiter on this host yields.
@@ -72,20 +109,64 @@ impl Plan {
         check_agreement(joined)?;
         let n_pes = joined.len();
         let radix = config.barrier_radix.map_or_else(Radix::default, Radix::of);
-        let control = Layout::new(n_pes, config.team_slots, config.team_workspace, 0, radix).bytes() as u64;
+        let hosts = host_numbers(joined);
+        let fabric = fabric(joined, &hosts, config)?;
+        let network = if fabric == Fabric::None { 0 } else { Places::bytes(n_pes) };
+        let layout = |heap| Layout::new(n_pes, config.team_slots, config.team_workspace, network, heap, radix);
+        let control = layout(0).bytes() as u64;
         let heap = match config.heap_size {
             Some(size) => asked_for(size as u64, control, joined)?,
             None => share(control, joined),
         };
         let heap = usize::try_from(heap.next_multiple_of(PAGE)).unwrap_or(usize::MAX);
-        let host: Vec<usize> = (0..n_pes).filter(|pe| joined[*pe].host == joined[me].host).collect();
+        let host: Vec<usize> = (0..n_pes).filter(|pe| hosts[*pe] == hosts[me]).collect();
         let spin = config.spin.unwrap_or_else(|| if crowded(joined, &host) { 0 } else { SPIN });
-        let layout = Layout::new(n_pes, config.team_slots, config.team_workspace, heap, radix);
-        Ok(Plan { layout, host, radix, spin, heap })
+        Ok(Plan { layout: layout(heap), host, hosts, fabric, radix, spin, heap })
+    }
+
+    /// Bytes behind the symmetric memory of a PE: its host's board, if the PE is the lowest there.
+    pub(super) fn behind(&self, pe: usize) -> usize {
+        let same = |other: &usize| self.hosts[*other] == self.hosts[pe];
+        if (0..pe).any(|other| same(&other)) {
+            return 0;
+        }
+        let n_pes = self.hosts.len();
+        Board::bytes((0..n_pes).filter(same).count(), n_pes)
     }
 }
 
 const PAGE: u64 = 4096;
+
+/// The number of each PE's host, in the order of their lowest PEs.
+fn host_numbers(joined: &[Joined]) -> Vec<usize> {
+    let mut known: HashMap<&str, usize> = HashMap::new();
+    let mut numbers = Vec::with_capacity(joined.len());
+    for pe in joined {
+        let next = known.len();
+        numbers.push(*known.entry(&pe.host).or_insert(next));
+    }
+    numbers
+}
+
+/// What connects the hosts, or why nothing does.
+fn fabric(joined: &[Joined], hosts: &[usize], config: &Config) -> Result<Fabric> {
+    let elsewhere = hosts.iter().position(|host| *host != 0);
+    let (route, none) = match (config.route, elsewhere) {
+        (RouteChoice::Auto, None) => return Ok(Fabric::None),
+        (RouteChoice::Sim, _) => {
+            let other = joined.iter().position(|pe| pe.machine != joined[0].machine);
+            let why = |pe: usize| format!("the simulated network ends at the machine, and PE {pe} is on another");
+            (Fabric::Sim, other.map(|pe| (pe, why(pe))))
+        }
+        (RouteChoice::Auto | RouteChoice::Roce, _) => {
+            let without = joined.iter().enumerate().find_map(|(pe, one)| Some((pe, one.port.as_ref().err()?)));
+            (Fabric::Roce, without.map(|(pe, why)| (pe, format!("PE {pe} has none: {why}"))))
+        }
+    };
+    let Some((without, why)) = none else { return Ok(route) };
+    let pe = elsewhere.unwrap_or(without);
+    Err(ErrorKind::NoRoute { pe, host: joined[pe].host.clone(), own: joined[0].host.clone(), why }.into())
+}
 
 fn check_agreement(joined: &[Joined]) -> Result<()> {
     for (i, (name, _)) in joined[0].settings.iter().enumerate() {
@@ -166,6 +247,9 @@ mod tests {
     fn pe(host: &str, available: u64) -> Joined {
         Joined {
             host: host.into(),
+            machine: "m".into(),
+            port: Ok("mlx5_0:1".into()),
+            nonce: 0,
             available,
             limit: "the host's memory".into(),
             address_space: u64::MAX,
@@ -222,6 +306,41 @@ mod tests {
         let config = Config { heap_size: Some(1 << 30), ..Config::default() };
         assert!(plan(&joined, &config).unwrap_err().to_string().contains("ulimit -v"));
         assert!(plan(&joined, &Config::default()).unwrap().heap < 100 << 20);
+    }
+
+    #[test]
+    fn hosts_need_a_network_and_one_host_has_it_where_it_is_asked_for() {
+        let fabric = |joined: &[Joined], route| plan(joined, &Config { route, ..Config::default() });
+        let one = vec![pe("a", 1 << 30); 2];
+        let mut two = [pe("a", 1 << 30), pe("b", 1 << 30), pe("a", 1 << 30)];
+        for (route, of_one, of_two) in [
+            (RouteChoice::Auto, Fabric::None, Fabric::Roce),
+            (RouteChoice::Roce, Fabric::Roce, Fabric::Roce),
+            (RouteChoice::Sim, Fabric::Sim, Fabric::Sim),
+        ] {
+            let planned = fabric(&one, route).unwrap();
+            assert_eq!((planned.fabric, planned.hosts), (of_one, vec![0, 0]));
+            let planned = fabric(&two, route).unwrap();
+            assert_eq!((planned.fabric, &planned.hosts[..], &planned.host[..]), (of_two, &[0, 1, 0][..], &[0, 2][..]));
+            assert_eq!([0, 1, 2].map(|pe| planned.behind(pe) > 0), [true, true, false], "a board for each host");
+        }
+        two[2].port = Err("no device".into());
+        two[1].machine = "n".into();
+        let why = |route| fabric(&two, route).unwrap_err().to_string();
+        let between = "PE 1 is on another host (b) than PE 0 (a), and there is no network between them: ";
+        assert_eq!(why(RouteChoice::Auto), format!("{between}PE 2 has none: no device"));
+        assert!(why(RouteChoice::Sim).ends_with("the simulated network ends at the machine, and PE 1 is on another"));
+    }
+
+    #[test]
+    fn a_machine_plays_several_hosts_in_blocks() {
+        for (n, hosts, expected) in
+            [(5, 2, &[0, 0, 0, 1, 1][..]), (4, 4, &[0, 1, 2, 3]), (3, 8, &[0, 1, 2]), (3, 1, &[0; 3])]
+        {
+            let config = Config { hosts: Some(hosts), ..Config::default() };
+            let joined: Vec<_> = (0..n).map(|pe| Joined::gather(&config, pe, n, Ok(String::new()))).collect();
+            assert_eq!(host_numbers(&joined), expected);
+        }
     }
 
     #[test]

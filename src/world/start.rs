@@ -10,48 +10,65 @@ use crate::core::Core;
 use crate::error::{ErrorKind, Result};
 use crate::group::{Group, Slots};
 use crate::heap::{Arena, Check, Heap, Page, Segment};
-use crate::transport::link::{Link, Patience};
+use crate::transport::link::Link;
 use crate::transport::loopback::STREAM_FROM;
+use crate::transport::rest::Patience;
+use crate::transport::roce::sim::turns::Turns;
 use crate::watch::{Board, Lookout, Vigil, vigil};
-use crate::world::plan::{Joined, Plan};
-use crate::world::{World, let_the_first_end};
+use crate::world::plan::{Fabric, Joined, Plan};
+use crate::world::{World, let_the_first_end, network};
 
 /// Teams that all PEs have from the start, by their slots.
 const WORLD_SLOT: usize = 0;
 const SHARED_SLOT: usize = 1;
 
 /// Starts the world of PE `boot.me()`. Collective over the job: three exchanges, *joined* (what everyone brings),
-/// *mapped* (the heaps' descriptors) and *connected* (all are ready). A PE that fails drops its bootstrap, and the
+/// *mapped* (the heaps' descriptors) and *connected* (where each is on the network; all are ready). A PE that fails drops its bootstrap, and the
 /// others' next exchange fails and names it.
-pub(super) fn start(mut config: Config, mut boot: Box<dyn Bootstrap + Send + Sync>) -> Result<World> {
+pub(super) fn start(config: Config, boot: Box<dyn Bootstrap + Send + Sync>) -> Result<World> {
+    start_in(config, boot, None)
+}
+
+/// [`start`], of a PE of a history.
+pub(super) fn start_in(
+    mut config: Config,
+    mut boot: Box<dyn Bootstrap + Send + Sync>,
+    turns: Option<Arc<Turns>>,
+) -> Result<World> {
     let (me, n_pes) = (boot.me(), boot.n_pes());
-    let mine = postcard::to_stdvec(&Joined::gather(&config)).map_err(garbled)?;
+    let port = network::port(&config);
+    let mine = Joined::gather(&config, me, n_pes, port);
+    let mine = postcard::to_stdvec(&mine).map_err(garbled)?;
     let joined = boot.allgather(&mine)?;
     let joined: Vec<Joined> =
         (joined.iter().map(|bytes| postcard::from_bytes(bytes))).collect::<postcard::Result<_>>().map_err(garbled)?;
-    if let Some(pe) = joined.iter().position(|pe| pe.host != joined[0].host) {
-        let (host, own) = (joined[pe].host.clone(), joined[0].host.clone());
-        return Err(ErrorKind::NoRoute { pe, host, own }.into());
-    }
     let plan = Plan::new(&joined, me, &config)?;
     config.heap_size = Some(plan.heap);
     config.spin = Some(plan.spin);
     let stream_from = *config.stream_from.get_or_insert(STREAM_FROM);
 
-    // The board of the host lies behind the heap of its lowest PE.
+    // The board of a host lies behind the heap of its lowest PE.
     let (bytes, leader) = (plan.layout.bytes(), plan.host[0]);
-    let extra = |pe: usize| if pe == leader { Board::bytes(plan.host.len()) } else { 0 };
-    let (segment, descriptor) = Segment::create(bytes, extra(me))?;
+    let (segment, descriptor) = Segment::create(bytes, plan.behind(me))?;
     if me == leader {
-        Board::attach(&descriptor, bytes, &plan.host)?.found();
+        Board::attach(&descriptor, bytes, &plan.host, n_pes)?.found(joined[0].nonce);
         boot.show(&descriptor, plan.host.len())?;
     }
-    let descriptors = boot.hand_over(descriptor, &plan.host)?;
-    let board = Arc::new(Board::attach(&descriptors[0], bytes, &plan.host)?);
-    let mut mapped: Vec<Option<Segment>> = (0..n_pes).map(|_| None).collect();
-    for (&pe, descriptor) in plan.host.iter().zip(descriptors).filter(|(pe, _)| **pe != me) {
-        mapped[pe] = Some(Segment::attach(&descriptor, bytes, extra(pe))?);
+    // A simulated card reaches into the memory of all PEs.
+    let all: Vec<usize> = (0..n_pes).collect();
+    let near = if plan.fabric == Fabric::Sim { &all } else { &plan.host };
+    let (mut board, mut mapped): (_, Vec<Option<Segment>>) = (None, (0..n_pes).map(|_| None).collect());
+    for (&pe, descriptor) in near.iter().zip(boot.hand_over(descriptor, near)?) {
+        if pe == leader {
+            board = Some(Board::attach(&descriptor, bytes, &plan.host, n_pes)?);
+        }
+        if pe != me {
+            mapped[pe] = Some(Segment::attach(&descriptor, bytes, plan.behind(pe))?);
+        }
     }
+    let Some(board) = board.map(Arc::new) else {
+        return Err(ErrorKind::os("finding the board of this host", std::io::ErrorKind::NotFound));
+    };
     // Threads of one process end together, and a launcher sees the ends of its processes.
     let alone_in_this = config.rendezvous.is_some() && !boot.led() && n_pes > 1;
     let vigil = if alone_in_this { watch_over(&board, boot.as_mut(), &plan.host)? } else { None };
@@ -65,8 +82,9 @@ pub(super) fn start(mut config: Config, mut boot: Box<dyn Bootstrap + Send + Syn
     // A launcher writes it by itself; without one, it is written where it was asked for.
     let flight_file = if boot.led() { None } else { config.flight_file.as_ref().and_then(|_| config.flight_file()) };
     let patience = Patience { spin: plan.spin, timeout: config.timeout, stall_warn: config.stall_warn };
-    let link =
-        Link::new(me, heap, mapped, config.route, patience, stream_from, Lookout::new(board.clone(), me, flight_file))?;
+    let net = network::connect(&plan, &config, me, &heap, &mut mapped, boot.as_mut(), turns)?;
+    let lookout = Lookout::new(board.clone(), me, flight_file);
+    let link = Link::new(me, heap, mapped, net, patience, stream_from, lookout);
     let slots = Slots::new(plan.layout.slots);
     let permanent = |members: &[usize], index, slot| {
         slots.take(slot);
@@ -75,11 +93,11 @@ pub(super) fn start(mut config: Config, mut boot: Box<dyn Bootstrap + Send + Syn
     let world = permanent(&(0..n_pes).collect::<Vec<_>>(), me, WORLD_SLOT);
     let position = plan.host.iter().position(|pe| *pe == me).unwrap_or(0);
     let shared = permanent(&plan.host, position, SHARED_SLOT);
-    boot.allgather(&[])?;
     tracing::debug!(me, n_pes, heap = plan.heap, "world started");
 
     let (living, layout, radix) = (Mutex::new(None), plan.layout, plan.radix);
-    let core = Core { link, layout, radix, slots, world, living, shared, config };
+    let hosts = plan.hosts;
+    let core = Core { link, layout, radix, slots, world, living, shared, hosts, config };
     Ok(World { core: Arc::new(core), vigil, boot: boot.into() })
 }
 

@@ -19,8 +19,21 @@ use crate::layout::{OPERATIONS, Operation};
 use crate::time::Clock;
 
 /// Bytes of a block. Dense where one-shot and direct change over: at what travels with a meeting, and beyond.
-const SIZES: [usize; 13] =
-    [8, 8 * Meeting::PAYLOAD, 128, 512, 1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 128 << 10, 512 << 10, 1 << 20];
+const SIZES: [usize; 13] = [
+    8,
+    8 * Meeting::PAYLOAD,
+    128,
+    512,
+    1 << 10,
+    2 << 10,
+    4 << 10,
+    8 << 10,
+    16 << 10,
+    32 << 10,
+    128 << 10,
+    512 << 10,
+    1 << 20,
+];
 
 /// What all measurements may take together. Each gets a share of what is left, at least a few calls.
 const BUDGET: Duration = Duration::from_secs(2);
