@@ -2,12 +2,14 @@
 //!
 //! - `loopback`: a peer whose heap is mapped here: copies and atomics by the calling thread;
 //! - `shuffle`: a testing network that delays and reorders;
+//! - `roce`: network cards between hosts;
 //! - `link`: put, get, atomics, fence and quiet by offset over any route; implements [`Words`](crate::sync::Words).
 
 #[allow(unsafe_code)]
 pub(crate) mod link;
 #[allow(unsafe_code)]
 pub(crate) mod loopback;
+pub(crate) mod roce;
 #[allow(unsafe_code)]
 pub(crate) mod shuffle;
 
