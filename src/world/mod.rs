@@ -7,7 +7,7 @@
 
 mod after;
 mod local;
-mod plan;
+pub(crate) mod plan;
 mod start;
 
 use std::fmt;

@@ -5,6 +5,7 @@
 //! table that is empty reads as zero and its attributes not at all (`EINVAL`); only the others are kept. Knows nothing
 //! of what is good or wanted.
 
+use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -100,6 +101,28 @@ pub(crate) enum GidKind {
     V1,
 }
 
+/// How far an address reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Reach {
+    V4,
+    V6,
+    LinkV4,
+    LinkV6,
+    Loopback,
+}
+
+impl Reach {
+    pub(crate) fn of(address: IpAddr) -> Reach {
+        match address {
+            _ if address.is_loopback() => Reach::Loopback,
+            IpAddr::V4(address) if address.is_link_local() => Reach::LinkV4,
+            IpAddr::V4(_) => Reach::V4,
+            IpAddr::V6(address) if address.is_unicast_link_local() => Reach::LinkV6,
+            IpAddr::V6(_) => Reach::V6,
+        }
+    }
+}
+
 /// A network device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Net {
@@ -137,6 +160,11 @@ impl Seen {
             addresses: addresses(root),
             contained: signs.iter().any(|sign| root.join(sign).exists()),
         }
+    }
+
+    /// All ports with their devices.
+    pub(crate) fn ports(&self) -> impl Iterator<Item = (&Device, &Jack)> {
+        self.devices.iter().flat_map(|device| device.ports.iter().map(move |port| (device, port)))
     }
 
     /// The network device of this name.
@@ -211,6 +239,11 @@ impl Gid {
     pub(crate) fn address(&self) -> IpAddr {
         Ipv6Addr::from(self.gid).to_canonical()
     }
+
+    /// How far that reaches.
+    pub(crate) fn reach(&self) -> Reach {
+        Reach::of(self.address())
+    }
 }
 
 impl Net {
@@ -261,6 +294,27 @@ fn addresses(root: &Path) -> Option<Vec<IpAddr>> {
     found.sort_unstable();
     found.dedup();
     Some(found)
+}
+
+impl fmt::Display for GidKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            GidKind::V1 => "RoCE v1",
+            GidKind::V2 => "RoCE v2",
+        })
+    }
+}
+
+impl fmt::Display for Reach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Reach::V4 => "IPv4",
+            Reach::V6 => "IPv6",
+            Reach::LinkV4 => "link-local IPv4",
+            Reach::LinkV6 => "link-local IPv6",
+            Reach::Loopback => "loopback",
+        })
+    }
 }
 
 /// What a file says, without blanks around it; `None` where it cannot be read or is empty.

@@ -9,7 +9,7 @@ use super::*;
 /// A host with these devices; network devices are those of their entries, with their addresses.
 fn host(devices: Vec<Device>) -> Seen {
     let mut seen = Seen { core: true, devices, ..Seen::default() };
-    let gids = ports(&seen).flat_map(|(_, port)| port.gids.clone()).collect::<Vec<_>>();
+    let gids = seen.ports().flat_map(|(_, port)| port.gids.clone()).collect::<Vec<_>>();
     seen.nets = gids.iter().filter_map(|gid| gid.netdev.as_deref().map(net)).collect();
     seen.addresses = Some(gids.iter().map(Gid::address).collect());
     seen
