@@ -1,6 +1,6 @@
 //! Why a port is not used, or none is: each reason with what to do about it, and what there is instead.
 
-use super::seen::{Gid, Jack, Seen};
+use super::seen::{Device, Gid, Jack, Seen};
 
 /// Why a port is not used.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -12,7 +12,7 @@ pub(crate) enum Refusal {
     #[error("it is a port of InfiniBand, not of Ethernet")]
     InfiniBand,
     #[error("its link is down (state {state}, {physical})")]
-    Down { state: String, physical: String },
+    Down { state: String, physical: String, netdev: Option<String> },
     #[error("the kernel has no device node for it")]
     NoNode,
     #[error("{path} is not there")]
@@ -41,7 +41,10 @@ impl Refusal {
     /// What to do about it.
     pub(crate) fn fix(&self) -> Option<String> {
         let fix = match self {
-            Refusal::Down { .. } => "check cable and switch, and `ip link set DEVICE up`",
+            Refusal::Down { netdev: None, .. } => "check cable and switch, and set its network device up",
+            Refusal::Down { netdev: Some(net), .. } => {
+                return Some(format!("ip link set {net} up, and check cable and switch"));
+            }
             Refusal::NoNode => "modprobe ib_uverbs",
             Refusal::NodeMissing { contained: true, .. } => {
                 "give the container the devices: --device=/dev/infiniband (docker, podman), or an RDMA device plugin \
@@ -139,12 +142,12 @@ pub(super) fn everything(seen: &Seen) -> String {
 }
 
 /// The entries of the GID tables of these ports.
-pub(super) fn entries(ports: &[&Jack]) -> String {
-    let gids = ports.iter().flat_map(|port| &port.gids);
-    let part = |gid: &Gid| {
+pub(super) fn entries(ports: &[(&Device, &Jack)]) -> String {
+    let gids = ports.iter().flat_map(|(device, port)| port.gids.iter().map(move |gid| (device, port, gid)));
+    let part = |(device, port, gid): (&&Device, &&Jack, &Gid)| {
         let kind = gid.kind.map_or("unknown kind".to_owned(), |kind| kind.to_string());
         let netdev = gid.netdev.as_deref().unwrap_or("no network device");
-        format!("{} ({kind}, {netdev}, {})", gid.index, gid.address())
+        format!("{} of {}:{} ({kind}, {netdev}, {})", gid.index, device.name, port.number, gid.address())
     };
     some(gids.map(part).collect())
 }

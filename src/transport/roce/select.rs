@@ -167,7 +167,8 @@ fn find<'a>(seen: &'a Seen, wishes: &Wishes, device: &'a Device, port: &'a Jack)
         return Err(Refusal::InfiniBand);
     }
     if !port.state.starts_with("ACTIVE") {
-        return Err(Refusal::Down { state: port.state.clone(), physical: port.physical.clone() });
+        let netdev = port.gids.iter().find_map(|gid| gid.netdev.clone());
+        return Err(Refusal::Down { state: port.state.clone(), physical: port.physical.clone(), netdev });
     }
     match &device.node {
         Node::None => return Err(Refusal::NoNode),
@@ -229,11 +230,11 @@ fn check(seen: &Seen, wishes: &Wishes) -> Result<(), NoChoice> {
         let what = if entry.contains(':') { "port" } else { "device" };
         return wrong("SHMEM_HCA", &hca.text, format!("there is no {what} {entry}"), everything(seen));
     }
-    let wanted: Vec<&Jack> = seen.ports().filter(|(d, p)| wanted(seen, wishes, d, p)).map(|(_, port)| port).collect();
+    let wanted: Vec<(&Device, &Jack)> = seen.ports().filter(|(d, p)| wanted(seen, wishes, d, p)).collect();
     if let Some(hca) = wishes.hca.as_ref().filter(|_| wanted.is_empty()) {
         return wrong("SHMEM_HCA", &hca.text, "it leaves no port".to_owned(), everything(seen));
     }
-    let gids = || wanted.iter().flat_map(|port| &port.gids);
+    let gids = || wanted.iter().flat_map(|(_, port)| &port.gids);
     if gids().next().is_none() {
         return Ok(()); // whatever is wanted, this is what is wrong
     }

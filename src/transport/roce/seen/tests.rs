@@ -65,7 +65,8 @@ impl Tree {
         self
     }
 
-    /// A port of a Soft-RoCE device as kernel 6.1 shows it: a table of 1024 entries, most of which are empty.
+    /// A port of a Soft-RoCE device as kernel 6.1 shows it: a table of more entries than verbs can name, most
+    /// of which are empty.
     fn soft_roce(&self, device: &str, node: &str) -> &Tree {
         let at = format!("sys/class/infiniband/{device}");
         for (file, text) in [
@@ -78,7 +79,7 @@ impl Tree {
         ] {
             self.file(&format!("{at}/{file}"), text);
         }
-        for index in 0..1024 {
+        for index in 0..320 {
             self.file(&format!("{at}/ports/1/gids/{index}"), "0000:0000:0000:0000:0000:0000:0000:0000\n");
             // Reading these fails, as a folder in a file's place does.
             for attribute in ["types", "ndevs"] {

@@ -99,7 +99,8 @@ fn an_index_that_leads_nowhere_is_told_with_what_there_is() {
     let seen = host(vec![device("rxe0", vec![port(1, vec![gid(1, "::ffff:10.77.0.1", "roce0")])])]);
     assert_eq!(
         why_not(&seen, &wishes("", Some(5), "")),
-        "SHMEM_GID_INDEX=5: no port has anything at this index of its GID table; there are 1 (RoCE v2, roce0, 10.77.0.1)"
+        "SHMEM_GID_INDEX=5: no port has anything at this index of its GID table; there are 1 of rxe0:1 (RoCE v2, roce0, \
+         10.77.0.1)"
     );
     // Where one port has it and another has not, the other is left out.
     let mut seen = two_cards();
@@ -137,8 +138,8 @@ fn what_is_down_is_left_out_and_named() {
     assert!(choose(&seen, &none()).unwrap()[0].why.starts_with("the only usable one of 2 ports, "));
     assert_eq!(
         why_not(&seen, &wishes("mlx5_0", None, "")),
-        "no port can be used for RoCE: mlx5_0:1: its link is down (state DOWN, Disabled) (check cable and switch, and \
-         `ip link set DEVICE up`)"
+        "no port can be used for RoCE: mlx5_0:1: its link is down (state DOWN, Disabled) (ip link set eth0 up, and check cable \
+         and switch)"
     );
     // The port is up, but not its network device.
     seen.nets.iter_mut().filter(|net| net.name == "eth1").for_each(|net| net.operstate = "down".into());
