@@ -39,6 +39,10 @@ pub(super) struct Facts {
     pub(super) huge: Huge,
     pub(super) seen: Seen,
     pub(super) wishes: Wishes,
+    /// The provider that libibverbs needs, by device, where its driver is known.
+    pub(super) providers_needed: Vec<(String, &'static str)>,
+    /// The providers that libibverbs has.
+    pub(super) providers: Vec<String>,
     /// By port, as `mlx5_0:1`.
     pub(super) counters: Vec<(String, Vec<Counter>)>,
     /// By network device.
@@ -98,6 +102,8 @@ impl Facts {
         let set = SETTINGS.iter().filter(|s| !s.internal && config.value(s.name) != default.value(s.name));
         let ports = seen.ports().map(|(device, port)| (device.name.clone(), port.number));
         let memfd = rustix::fs::memfd_create("shmem-check", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING);
+        let devices = seen.devices.iter().map(|device| device.name.clone());
+        let providers = names(&root.join("etc/libibverbs.d"));
         Facts {
             n_pes,
             settings: set.map(|s| format!("{}={}", s.name, config.value(s.name))).collect(),
@@ -114,6 +120,8 @@ impl Facts {
             memfd: memfd.map(drop).map_err(|e| e.to_string()),
             huge: Huge::read(root),
             wishes: Wishes::new(config),
+            providers_needed: devices.filter_map(|name| Some((name.clone(), provider(root, &name)?))).collect(),
+            providers: providers.iter().filter_map(|file| file.strip_suffix(".driver")).map(str::to_owned).collect(),
             counters: ports.map(|(device, port)| (format!("{device}:{port}"), counters(root, &device, port))).collect(),
             queueing: seen.nets.iter().map(|net| (net.name.clone(), Queueing::read(root, &net.name))).collect(),
             built: cfg!(feature = "roce"),
@@ -154,6 +162,25 @@ impl Queueing {
         let ecn = at.join("ecn/roce_np/enable").is_dir().then(|| ["roce_np", "roce_rp"].map(enabled));
         Queueing { ecn, trust: text(at.join("qos/trust")) }
     }
+}
+
+/// The provider of a device, by the driver of its card, or by what a driver in software calls it.
+fn provider(root: &Path, device: &str) -> Option<&'static str> {
+    const PROVIDERS: [(&str, &str); 8] = [
+        ("mlx5_core", "mlx5"),
+        ("mlx4_core", "mlx4"),
+        ("bnxt_en", "bnxt_re"),
+        ("ice", "irdma"),
+        ("hns3", "hns"),
+        ("qede", "qedr"),
+        ("mana", "mana"),
+        ("rxe", "rxe"),
+    ];
+    let at = root.join("sys/class/infiniband").join(device);
+    let driver = std::fs::read_link(at.join("device/driver")).ok();
+    let driver = driver.and_then(|link| Some(link.file_name()?.to_str()?.to_owned()));
+    let driver = driver.or_else(|| text(at.join("node_desc")))?;
+    PROVIDERS.iter().find(|(name, _)| *name == driver).map(|(_, provider)| *provider)
 }
 
 /// The counters that the card of a port keeps.

@@ -17,6 +17,7 @@ pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
     found.extend(choices.iter().map(|choice| Finding::new(Verdict::Ok, "network", choice.to_string())));
     found.extend(judge(seen, wishes).into_iter().flatten().filter_map(passed_over));
     for choice in &choices {
+        found.extend(provider(facts, choice));
         found.extend([speed(facts, choice), mtu(facts, choice)]);
         let name = name(choice);
         let counters = facts.counters.iter().find(|(port, _)| *port == name).map_or(&[][..], |(_, all)| all.as_slice());
@@ -68,6 +69,18 @@ fn build(facts: &Facts) -> Finding {
     }
     Finding::new(Verdict::Look, "build", "there are RDMA devices, but this build has no RoCE")
         .fix("build with --features roce")
+}
+
+/// Without it libibverbs passes the device over, or says that it has no userspace driver.
+fn provider(facts: &Facts, choice: &Choice) -> Option<Finding> {
+    let (_, needed) = facts.providers_needed.iter().find(|(device, _)| *device == choice.port.device)?;
+    let what = format!("provider of {}", choice.port.device);
+    if facts.providers.iter().any(|provider| provider == needed) {
+        return Some(Finding::new(Verdict::Ok, what, format!("libibverbs has {needed}")));
+    }
+    let found = format!("libibverbs has no provider {needed} (/etc/libibverbs.d/{needed}.driver)");
+    let fix = "install the package ibverbs-providers (Debian) or libibverbs (Fedora, RHEL)";
+    Some(Finding::new(Verdict::Look, what, found).fix(fix))
 }
 
 fn name(choice: &Choice) -> String {

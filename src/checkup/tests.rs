@@ -31,6 +31,8 @@ fn plain() -> Facts {
         huge: Huge { reserved: 0, free: 0, transparent: Some("never".into()) },
         seen: Seen { nets: vec![net("eth0"), net("lo")], ..Seen::default() },
         wishes: Wishes::default(),
+        providers_needed: vec![],
+        providers: vec![],
         counters: vec![],
         queueing: vec![],
         built: true,
@@ -245,6 +247,16 @@ fn locked_memory_is_weighed_against_a_heap() {
 }
 
 #[test]
+fn a_missing_provider_is_named() {
+    let mut facts = roce();
+    facts.providers_needed = vec![("mlx5_0".into(), "mlx5")];
+    facts.providers = vec!["rxe".into()];
+    expect(&facts, "provider of mlx5_0", Verdict::Look, "no provider mlx5", "ibverbs-providers");
+    facts.providers.push("mlx5".into());
+    expect(&facts, "provider of mlx5_0", Verdict::Ok, "libibverbs has mlx5", "");
+}
+
+#[test]
 fn counters_that_rose_tell_of_trouble() {
     let mut facts = roce();
     let risen = vec![counter("out_of_sequence", 12), counter("packet_seq_err", 3), counter("lifespan", 10)];
@@ -279,6 +291,9 @@ fn facts_are_read_from_files() {
     let port = "sys/class/infiniband/mlx5_0/ports/1";
     tree.file(&format!("{port}/state"), "4: ACTIVE\n").file(&format!("{port}/hw_counters/np_cnp_sent"), "17\n");
     tree.file(&format!("{port}/hw_counters/lifespan"), "10\n").file(&format!("{port}/hw_counters/odd"), "n/a\n");
+    tree.link("sys/class/infiniband/mlx5_0/device/driver", "../../bus/pci/drivers/mlx5_core");
+    tree.file("sys/class/infiniband/rxe0/node_desc", "rxe\n").file("sys/class/infiniband/odd0/node_desc", "odd\n");
+    tree.file("etc/libibverbs.d/mlx5.driver", "driver mlx5\n").file("etc/libibverbs.d/README", "");
     for priority in 0..8 {
         let on = if priority == 3 { "1\n" } else { "0\n" };
         tree.file(&format!("sys/class/net/eth0/ecn/roce_np/enable/{priority}"), on);
@@ -302,6 +317,11 @@ fn facts_are_read_from_files() {
     let heaps = facts.heaps.as_ref().unwrap();
     assert!(heaps.user == 1 << 20 && heaps.whole > heaps.user, "{heaps:?}");
     assert_eq!(facts.counters, [("mlx5_0:1".to_owned(), vec![counter("lifespan", 10), counter("np_cnp_sent", 17)])]);
+    let needed = [("mlx5_0".to_owned(), "mlx5"), ("rxe0".to_owned(), "rxe")];
+    assert_eq!(
+        (facts.providers_needed.as_slice(), facts.providers.as_slice()),
+        (&needed[..], &["mlx5".to_owned()][..])
+    );
     let queueing = Queueing { ecn: Some([vec!["3".into()], vec![]]), trust: Some("pcp".into()) };
     assert_eq!(facts.queueing, [("eth0".to_owned(), queueing), ("lo".to_owned(), Queueing::default())]);
     let huge = &facts.huge;
