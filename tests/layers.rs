@@ -58,6 +58,8 @@ const LAYERS: &[(&str, &[&str])] = &[
             "watch",
         ],
     ),
+    // Whether this host is fit for jobs: judges what start-up would find, and starts nothing.
+    ("checkup", &["boot", "config", "heap", "transport", "world"]),
 ];
 
 /// Files that may hold unsafe code: those whose `mod` line allows it, and why.

@@ -85,6 +85,12 @@ pub struct Config {
     pub hosts: Option<usize>,
     /// Which way transfers take.
     pub route: RouteChoice,
+    /// The ports of RDMA devices that may be used, as a list of names.
+    pub hca: Option<String>,
+    /// The entry of their GID tables.
+    pub gid_index: Option<u8>,
+    /// The network devices whose addresses they may have, as a list of names and networks.
+    pub ifname: Option<String>,
     /// Where the flight recorders of all PEs are written when one is lost; `off` for nowhere.
     pub flight_file: Option<String>,
     /// Whether accesses to symmetric memory are checked for what is wrong beyond any doubt.
@@ -125,6 +131,9 @@ impl Default for Config {
             host: None,
             hosts: None,
             route: RouteChoice::Auto,
+            hca: None,
+            gid_index: None,
+            ifname: None,
             flight_file: None,
             check: false,
             info: false,

@@ -1,6 +1,6 @@
 //! The settings, a row each. A new setting is a row here and a field of [`super::Config`]; everything else follows.
 
-use super::forms::{limit, parse_size, show_limit, show_size, switch, whole, word};
+use super::forms::{limit, list, parse_size, show_limit, show_size, switch, whole, word};
 use super::{RouteChoice, Setting};
 
 /// Every setting of the library.
@@ -179,6 +179,38 @@ pub const SETTINGS: &[Setting] = &[
         show: |c| ROUTES.iter().find(|(_, route)| *route == c.route).map(|(name, _)| (*name).to_owned()),
     },
     Setting {
+        name: "SHMEM_HCA",
+        form: "RDMA devices, with or without a port, like `mlx5_0:1,mlx5_2` or `mlx5` for all that begin so; `^` in front \
+               for all but these, `=` for whole names only",
+        default: "all that are usable",
+        help: "the ports that RoCE goes through; PEs of a host are spread over them",
+        agree: false,
+        internal: false,
+        set: |c, text| put(&mut c.hca, list(text, is_port)),
+        show: |c| c.hca.clone(),
+    },
+    Setting {
+        name: "SHMEM_GID_INDEX",
+        form: "a whole number from 0 to 255",
+        default: "the best",
+        help: "the entry of a port's GID table, which is the address that RoCE uses",
+        agree: false,
+        internal: false,
+        set: |c, text| put(&mut c.gid_index, whole(text, 0..=255).and_then(|n| u8::try_from(n).ok())),
+        show: |c| c.gid_index.map(|n| n.to_string()),
+    },
+    Setting {
+        name: "SHMEM_IFNAME",
+        form: "network devices, addresses or networks, like `eth0,10.1.0.0/16` or `eth` for all that begin so; `^` in front \
+               for all but these, `=` for whole names only",
+        default: "any",
+        help: "whose addresses RoCE may use",
+        agree: false,
+        internal: false,
+        set: |c, text| put(&mut c.ifname, list(text, is_network)),
+        show: |c| c.ifname.clone(),
+    },
+    Setting {
         name: "SHMEM_FLIGHT_FILE",
         form: "the path of a file, or `off`",
         default: "shmem-flight.txt",
@@ -282,6 +314,18 @@ fn put<F, T: Into<F>>(field: &mut F, value: Option<T>) -> Option<()> {
 
 fn is(text: &str, word: &str) -> bool {
     text.eq_ignore_ascii_case(word)
+}
+
+/// `mlx5_0` or `mlx5_0:1`.
+fn is_port(text: &str) -> bool {
+    let (device, port) = text.split_once(':').unwrap_or((text, "1"));
+    !device.is_empty() && !device.contains('/') && whole(port, 1..=255).is_some()
+}
+
+/// A name, an address, or a network with the length of its prefix.
+fn is_network(text: &str) -> bool {
+    let (base, length) = text.split_once('/').unwrap_or((text, "0"));
+    !base.is_empty() && whole(length, 0..=128).is_some()
 }
 
 /// `NAME=NAME,NAME=NAME`, without blanks; what the names mean is their owner's affair.

@@ -10,6 +10,7 @@ mod after;
 mod local;
 mod network;
 mod plan;
+pub(crate) mod plan;
 mod start;
 
 use std::fmt;

@@ -135,6 +135,13 @@ impl Plan {
     }
 }
 
+/// What `n_pes` PEs on this host alone would get: bytes of each user heap, and of each PE's symmetric memory as a whole.
+pub(crate) fn on_this_host(config: &Config, n_pes: usize) -> Result<(usize, usize)> {
+    let joined = vec![Joined::gather(config); n_pes.max(1)];
+    let plan = Plan::new(&joined, 0, config)?;
+    Ok((plan.heap, plan.layout.bytes()))
+}
+
 const PAGE: u64 = 4096;
 
 /// The number of each PE's host, in the order of their lowest PEs.

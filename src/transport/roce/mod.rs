@@ -1,6 +1,8 @@
 //! The network: one-sided transfers by a network card, from and to registered memory, without any call of the target.
 //!
 //! - `nic`: what is needed of a card;
+//! - `seen`: what the system shows of RDMA devices; `wishes`: which of them the user wants; `select`: which are used;
+//!   `refusal`: why others are not;
 //! - `queue`: the requests of one queue pair, pure data;
 //! - `pool`: registered pieces for what lies in memory that the card does not reach;
 //! - `sim`: a card in memory, which delays, reorders and fails, by chance or replayable.
@@ -11,8 +13,12 @@
 pub(crate) mod nic;
 mod pool;
 mod queue;
+pub(crate) mod refusal;
+pub(crate) mod seen;
+pub(crate) mod select;
 #[allow(unsafe_code)]
 pub(crate) mod sim;
+pub(crate) mod wishes;
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
