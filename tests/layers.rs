@@ -72,6 +72,9 @@ const UNSAFE: &[&str] = &[
     "transport/link.rs",
     "transport/loopback.rs",
     "transport/shuffle.rs",
+    // Calls the verbs library, which is C.
+    "transport/roce/verbs/device.rs",
+    "transport/roce/verbs/pair.rs",
     // Turns typed buffers into addresses.
     "ctx/rma.rs",
     // Combines elements of several peers.
@@ -116,6 +119,14 @@ const CONFINED: &[Confined] = &[
         places: &[
             // Where waiters sleep.
             "transport/link.rs",
+        ],
+    },
+    Confined {
+        words: &["rdma_sys"],
+        places: &[
+            // Everything above them works without a device.
+            "transport/roce/verbs/device.rs",
+            "transport/roce/verbs/pair.rs",
         ],
     },
     // Nowhere: what is not done is not in the source, and what can fail returns an error.
