@@ -80,6 +80,9 @@ const UNSAFE: &[&str] = &[
     // A network card in memory.
     "transport/roce/sim/mod.rs",
     "transport/roce/sim/pair.rs",
+    // Calls the verbs library, which is C.
+    "transport/roce/verbs/device.rs",
+    "transport/roce/verbs/pair.rs",
     // Turns typed buffers into addresses.
     "ctx/rma.rs",
     // Combines elements of several peers.
@@ -130,6 +133,14 @@ const CONFINED: &[Confined] = &[
             // Where waiters sleep, and are made ready to.
             "transport/rest.rs",
             "transport/link.rs",
+        ],
+    },
+    Confined {
+        words: &["rdma_sys"],
+        places: &[
+            // Everything above them works without a device.
+            "transport/roce/verbs/device.rs",
+            "transport/roce/verbs/pair.rs",
         ],
     },
     // Nowhere: what is not done is not in the source, and what can fail returns an error.

@@ -9,7 +9,6 @@
 mod after;
 mod local;
 mod network;
-mod plan;
 pub(crate) mod plan;
 mod start;
 

@@ -16,42 +16,134 @@ use crate::transport::roce::sim::Sim;
 use crate::transport::roce::sim::turns::Turns;
 use crate::world::plan::{Fabric, Plan};
 
-/// The port through which this PE reaches other hosts, as people write it; or why there is none.
-pub(super) fn port(_config: &Config) -> Result<String, String> {
-    Err("this build has no RoCE (feature `roce`)".into())
+/// What connecting takes.
+pub(super) struct Joint<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) config: &'a Config,
+    pub(super) me: usize,
+    /// A number that the PEs of this world alone know.
+    pub(super) nonce: u64,
+    pub(super) heap: &'a Heap,
+    /// Segments by PE; those of other hosts become the simulated card's.
+    pub(super) mapped: &'a mut [Option<Segment>],
+    pub(super) turns: Option<Arc<Turns>>,
 }
 
-/// Brings this PE into the network of the job. Collective over the job: returns when all PEs can be reached. Of the
-/// segments that are mapped, those of other hosts become the simulated card's.
-pub(super) fn connect(
-    plan: &Plan,
-    _config: &Config,
-    me: usize,
-    heap: &Heap,
-    mapped: &mut [Option<Segment>],
-    boot: &mut dyn Bootstrap,
-    turns: Option<Arc<Turns>>,
-) -> Result<Option<Net>> {
-    let (n_pes, places) = (plan.hosts.len(), Places::new(plan.layout.network.start, plan.hosts.len()));
-    let own = Base::of(heap.segment());
-    let net = match plan.fabric {
-        Fabric::None | Fabric::Roce => None,
-        Fabric::Sim => {
-            let base = |segment: &Option<Segment>| segment.as_ref().map_or(own, Base::of);
-            let bases: Vec<Base> = mapped.iter().map(base).collect();
-            let foreign = (0..n_pes).filter(|pe| plan.hosts[*pe] != plan.hosts[me]);
-            let foreign = foreign.filter_map(|pe| mapped[pe].take()).collect();
-            let sim = Sim::start(me, &bases, heap.segment().len(), places.card, foreign, turns)?;
-            Some(net(sim, plan, places, own))
+/// Brings this PE into the network of the job. Collective over the job: returns when all PEs can be reached.
+pub(super) fn connect(joint: Joint<'_>, boot: &mut dyn Bootstrap) -> Result<Option<Net>> {
+    match joint.plan.fabric {
+        Fabric::None => {
+            boot.allgather(&[])?;
+            Ok(None)
         }
-    };
-    boot.allgather(&[])?;
-    Ok(net)
+        Fabric::Sim => {
+            let net = simulated(joint)?;
+            boot.allgather(&[])?;
+            Ok(Some(net))
+        }
+        Fabric::Roce => real::connect(joint, boot).map(Some),
+    }
 }
 
-fn net<N: Nic + 'static>(nic: N, plan: &Plan, places: Places, own: Base) -> Net {
-    let atomics = nic.limits().atomics != Atomics::Global;
+fn simulated(joint: Joint<'_>) -> Result<Net> {
+    let Joint { plan, me, heap, mapped, turns, .. } = joint;
+    let (n_pes, own) = (plan.hosts.len(), Base::of(heap.segment()));
+    let places = Places::new(plan.layout.network.start, n_pes);
+    let bases: Vec<Base> = mapped.iter().map(|segment| segment.as_ref().map_or(own, Base::of)).collect();
+    let foreign = (0..n_pes).filter(|pe| plan.hosts[*pe] != plan.hosts[me]);
+    let foreign = foreign.filter_map(|pe| mapped[pe].take()).collect();
+    let sim = Sim::start(me, &bases, heap.segment().len(), places.card, foreign, turns)?;
+    let atomics = sim.limits().atomics != Atomics::Global;
+    Ok(net(sim, atomics, plan, own))
+}
+
+fn net<N: Nic + 'static>(nic: N, atomics: bool, plan: &Plan, own: Base) -> Net {
+    let places = Places::new(plan.layout.network.start, plan.hosts.len());
     let within = plan.hosts.iter().all(|host| *host == 0);
     let network = Network::new(nic, plan.hosts.len(), places.pool.clone(), Memory::new(own));
     Net { endpoint: Box::new(network), within, atomics, places }
+}
+
+pub(super) use real::port;
+
+#[cfg(not(feature = "roce"))]
+mod real {
+    use super::{Bootstrap, Config, Joint, Net, Result};
+    use crate::error::ErrorKind;
+
+    /// The ports through which this PE may reach other hosts, as people write them; or why there are none.
+    pub(in super::super) fn port(_: &Config) -> Result<String, String> {
+        Err("this build is without RoCE (feature `roce`)".into())
+    }
+
+    pub(super) fn connect(_: Joint<'_>, _: &mut dyn Bootstrap) -> Result<Net> {
+        Err(ErrorKind::os("reaching other hosts", std::io::ErrorKind::Unsupported))
+    }
+}
+
+#[cfg(feature = "roce")]
+mod real {
+    use std::path::Path;
+
+    use super::{Atomics, Base, Bootstrap, Config, Joint, Net, Result, net};
+    use crate::error::{Error, ErrorKind};
+    use crate::transport::roce::nic::Region;
+    use crate::transport::roce::refusal::NoChoice;
+    use crate::transport::roce::seen::Seen;
+    use crate::transport::roce::select::{Choice, choose};
+    use crate::transport::roce::verbs::{Address, Verbs};
+    use crate::transport::roce::{LANES, wishes::Wishes};
+
+    /// The ports through which this PE may reach other hosts, as people write them; or why there are none.
+    pub(in super::super) fn port(config: &Config) -> Result<String, String> {
+        if !Path::new("/sys/class/infiniband").exists() {
+            return Err("this machine has no RDMA device (see shmemrun --check)".into());
+        }
+        let (_, choices) = choices(config).map_err(|error| error.to_string())?;
+        Ok(choices.iter().map(Choice::to_string).collect::<Vec<_>>().join("; "))
+    }
+
+    fn choices(config: &Config) -> Result<(Seen, Vec<Choice>)> {
+        let seen = Seen::read(Path::new("/"));
+        let choices = choose(&seen, &Wishes::new(config)).map_err(refused)?;
+        Ok((seen, choices))
+    }
+
+    fn refused(why: NoChoice) -> Error {
+        match why {
+            NoChoice::Wish { name, value, why, there } => {
+                ErrorKind::BadSetting { name: name.into(), value, form: format!("{why}; there are {there}") }.into()
+            }
+            other => ErrorKind::Card { device: "RoCE".into(), what: other.to_string() }.into(),
+        }
+    }
+
+    pub(super) fn connect(joint: Joint<'_>, boot: &mut dyn Bootstrap) -> Result<Net> {
+        let Joint { plan, config, me, nonce, heap, .. } = joint;
+        let (seen, choices) = choices(config)?;
+        // The PEs of a host are spread over its ports, and so are the hosts that a machine plays.
+        let place = plan.host.iter().position(|pe| *pe == me).unwrap_or(0) + plan.hosts[me];
+        let choice = &choices[place % choices.len()];
+        tracing::debug!(me, %choice, "network");
+        let segment = heap.segment();
+        let region = Region { offsets: 0..segment.len(), base: segment.base(), dmabuf: None };
+        // The key of the job keeps strangers out; the number, members of other worlds of the job.
+        let secret = format!("{}-{nonce:016x}", config.job_key.as_deref().unwrap_or_default());
+        let verbs = Verbs::open(&choice.port, &[region], me, &secret, seen.addresses.as_deref().unwrap_or_default())?;
+        let mine = postcard::to_stdvec(&verbs.address()).map_err(garbled)?;
+        let told = boot.allgather(&mine)?;
+        let addresses: Vec<Address> =
+            told.iter().map(|bytes| postcard::from_bytes(bytes)).collect::<postcard::Result<_>>().map_err(garbled)?;
+        let atomics = addresses.iter().any(|address| address.atomics != Atomics::Global);
+        if let Some(pe) = addresses.iter().position(|address| address.atomics == Atomics::None) {
+            let what = format!("the card of PE {pe} has no atomics");
+            return Err(ErrorKind::Card { device: choice.port.device.clone(), what }.into());
+        }
+        verbs.introduce(addresses.into_iter().map(Some).collect(), LANES);
+        Ok(net(verbs, atomics, plan, Base::of(segment)))
+    }
+
+    fn garbled(error: postcard::Error) -> Error {
+        ErrorKind::os("exchanging addresses of network cards", std::io::Error::other(error))
+    }
 }

@@ -137,7 +137,7 @@ impl Plan {
 
 /// What `n_pes` PEs on this host alone would get: bytes of each user heap, and of each PE's symmetric memory as a whole.
 pub(crate) fn on_this_host(config: &Config, n_pes: usize) -> Result<(usize, usize)> {
-    let joined = vec![Joined::gather(config); n_pes.max(1)];
+    let joined = vec![Joined::gather(config, 0, 1, Ok(String::new())); n_pes.max(1)];
     let plan = Plan::new(&joined, 0, config)?;
     Ok((plan.heap, plan.layout.bytes()))
 }

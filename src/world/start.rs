@@ -16,6 +16,7 @@ use crate::transport::rest::Patience;
 use crate::transport::roce::sim::turns::Turns;
 use crate::watch::{Board, Lookout, Vigil, vigil};
 use crate::world::plan::{Fabric, Joined, Plan};
+use crate::world::network::Joint;
 use crate::world::{World, let_the_first_end, network};
 
 /// Teams that all PEs have from the start, by their slots.
@@ -82,7 +83,9 @@ pub(super) fn start_in(
     // A launcher writes it by itself; without one, it is written where it was asked for.
     let flight_file = if boot.led() { None } else { config.flight_file.as_ref().and_then(|_| config.flight_file()) };
     let patience = Patience { spin: plan.spin, timeout: config.timeout, stall_warn: config.stall_warn };
-    let net = network::connect(&plan, &config, me, &heap, &mut mapped, boot.as_mut(), turns)?;
+    let nonce = joined[0].nonce;
+    let joint = Joint { plan: &plan, config: &config, me, nonce, heap: &heap, mapped: &mut mapped, turns };
+    let net = network::connect(joint, boot.as_mut())?;
     let lookout = Lookout::new(board.clone(), me, flight_file);
     let link = Link::new(me, heap, mapped, net, patience, stream_from, lookout);
     let slots = Slots::new(plan.layout.slots);

@@ -5,6 +5,7 @@
 //!   `refusal`: why others are not;
 //! - `queue`: the requests of one queue pair, pure data;
 //! - `pool`: registered pieces for what lies in memory that the card does not reach;
+//! - `verbs`: a real card, over libibverbs (feature `roce`);
 //! - `sim`: a card in memory, which delays, reorders and fails, by chance or replayable.
 //!
 //! [`Network`] brings them together: a queue pair for each lane of each peer, made when it is first used. Symmetric
@@ -18,6 +19,8 @@ pub(crate) mod seen;
 pub(crate) mod select;
 #[allow(unsafe_code)]
 pub(crate) mod sim;
+#[cfg(feature = "roce")]
+pub(crate) mod verbs;
 pub(crate) mod wishes;
 
 use std::ops::Range;
