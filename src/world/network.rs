@@ -17,6 +17,7 @@ use crate::transport::roce::sim::turns::Turns;
 use crate::world::plan::{Fabric, Plan};
 
 /// What connecting takes.
+#[cfg_attr(not(feature = "roce"), expect(dead_code, reason = "a simulated card needs less"))]
 pub(super) struct Joint<'a> {
     pub(super) plan: &'a Plan,
     pub(super) config: &'a Config,

@@ -15,8 +15,8 @@ use crate::transport::loopback::STREAM_FROM;
 use crate::transport::rest::Patience;
 use crate::transport::roce::sim::turns::Turns;
 use crate::watch::{Board, Lookout, Vigil, vigil};
-use crate::world::plan::{Fabric, Joined, Plan};
 use crate::world::network::Joint;
+use crate::world::plan::{Fabric, Joined, Plan};
 use crate::world::{World, let_the_first_end, network};
 
 /// Teams that all PEs have from the start, by their slots.

@@ -63,7 +63,7 @@ impl Queue {
 
     /// How many requests can be made now. One place is kept for closing.
     pub(crate) fn room(&self) -> usize {
-        self.depth - 1 - (self.made - self.done) as usize
+        (self.depth - 1).saturating_sub((self.made - self.done) as usize)
     }
 
     /// The number of the last request.
