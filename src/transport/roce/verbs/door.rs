@@ -25,8 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const VISITORS: usize = 256;
 /// How long to wait when nobody can be let in, for want of descriptors.
 const PAUSE: Duration = Duration::from_millis(10);
-/// Stack of the thread: a device's provider runs on it, too.
-const STACK: usize = 256 << 10;
+/// Stack of the thread, on which the provider of a device runs, too.
+const STACK: usize = 1 << 20;
 
 /// The door of a PE; closed when dropped.
 pub(super) struct Door {
