@@ -17,10 +17,9 @@ use super::address::{self, Agreed, Answer, End, HEAD, Hello, Reads};
 use super::device::{Card, Facts};
 use super::draw_psn;
 use super::pair::{Completions, Pair, Role, Room};
+use super::visit::PATIENCE;
 use crate::error::{ErrorKind, Result};
 
-/// How long a visitor is heard.
-const PATIENCE: Duration = Duration::from_secs(5);
 /// Visitors that are heard at a time; when more come, the first have to go.
 const VISITORS: usize = 256;
 /// How long to wait when nobody can be let in, for want of descriptors.
