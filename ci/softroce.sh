@@ -206,7 +206,7 @@ boot() {
   esac
 }
 
-# Builds the suite, and says in the guest's shell how it is run: `PROGRAM ARGS` lines.
+# Builds the tests of RoCE, those of the verbs and tests/roce*.rs with the programs that they start, and runs them.
 suite() {
   want $BUILD
   if [ -z "${LIBCLANG_PATH:-}" ] && [ -d /usr/lib/llvm-14/lib ]; then export LIBCLANG_PATH=/usr/lib/llvm-14/lib; fi
@@ -216,17 +216,21 @@ suite() {
     [ ! -e "$file" ] || tests+=(--test "$(basename "${file%/main.rs}" .rs)")
   done
   built=$(cargo test -p shmem --features roce --lib "${tests[@]}" --no-run --message-format=json-render-diagnostics)
-  # One line a program: whether it is a test, its source, its path.
-  built=$(sed -n 's/.*"src_path":"\([^"]*\)".*"test":\(true\|false\)},"features".*"executable":"\([^"]*\)".*/\2 \1 \3/p' <<<"$built")
-  local is_test source program commands="failed=0" programs=()
-  while read -r is_test source program; do
+  # One line a program: its source and its path.
+  built=$(sed -n 's/.*"src_path":"\([^"]*\)".*"executable":"\([^"]*\)".*/\1 \2/p' <<<"$built")
+  local source program commands="failed=0" alone= programs=()
+  while read -r source program; do
     programs+=("$program")
     case $source in
-      */src/lib.rs) commands+=$'\n'"$(quoted "$program") transport::roce:: || failed=1" ;;
+      */src/lib.rs)
+        commands+=$'\n'"$(quoted "$program") transport::roce::verbs:: || failed=1"
+        # These take parts of the guest away.
+        alone+=$'\n'"$(quoted "$program") --ignored transport::roce::verbs:: || failed=1"
+        ;;
       */tests/*) commands+=$'\n'"$(quoted "$program") || failed=1" ;;
     esac
   done <<<"$built"
-  boot "$commands"$'\nexit $failed' "${programs[@]}"
+  boot "$commands$alone"$'\nexit $failed' "${programs[@]}"
 }
 
 CLEAN=() QEMU=

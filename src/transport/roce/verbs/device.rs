@@ -159,10 +159,12 @@ impl Card {
         }
         // SAFETY: any bytes are a GID.
         let held = unsafe { held.raw };
-        if held == *gid && held != [0; 16] {
+        if held == *gid && held != [0; 16] && *gid_index <= u8::MAX.into() {
             return Ok(());
         }
-        let what = if held == [0; 16] {
+        let what = if *gid_index > u8::MAX.into() {
+            format!("{at} is out of reach: verbs count to {}", u8::MAX)
+        } else if held == [0; 16] {
             format!("{at} is empty")
         } else {
             format!("{at} holds {}, not {}", Gid(held), Gid(*gid))

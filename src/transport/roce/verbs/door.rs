@@ -17,16 +17,15 @@ use super::address::{self, Agreed, Answer, End, HEAD, Hello, Reads};
 use super::device::{Card, Facts};
 use super::draw_psn;
 use super::pair::{Completions, Pair, Role, Room};
+use super::visit::PATIENCE;
 use crate::error::{ErrorKind, Result};
 
-/// How long a visitor is heard.
-const PATIENCE: Duration = Duration::from_secs(5);
 /// Visitors that are heard at a time; when more come, the first have to go.
 const VISITORS: usize = 256;
 /// How long to wait when nobody can be let in, for want of descriptors.
 const PAUSE: Duration = Duration::from_millis(10);
-/// Stack of the thread: a device's provider runs on it, too.
-const STACK: usize = 256 << 10;
+/// Stack of the thread, on which the provider of a device runs, too.
+const STACK: usize = 1 << 20;
 
 /// The door of a PE; closed when dropped.
 pub(super) struct Door {

@@ -17,8 +17,6 @@ mod door;
 #[allow(unsafe_code)]
 mod pair;
 mod probe;
-#[cfg(test)]
-mod tests;
 mod visit;
 
 use std::net::IpAddr;
@@ -230,3 +228,6 @@ fn draw() -> Result<u64> {
         .map_err(|e| ErrorKind::os("drawing a random number", e))?;
     Ok(u64::from_ne_bytes(bits))
 }
+
+#[cfg(test)]
+mod tests;
