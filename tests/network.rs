@@ -10,7 +10,16 @@ use shmem::{AmoInt, Builder, Cmp, ErrorKind, Kernel, Private, Result, Shared, Si
 use std::time::Instant;
 
 /// PEs and the hosts that they are dealt to.
-const PLACES: [(usize, usize); 4] = [(2, 2), (2, 1), (3, 3), (4, 2)];
+const PLACES: [(usize, usize); 4] = [(2, 2), (4, 2), (3, 3), (2, 1)];
+
+/// Those of a network that is slow: in the guest, a small transfer takes a thousand times longer than elsewhere.
+fn places() -> &'static [(usize, usize)] {
+    if is_real() { &PLACES[..2] } else { &PLACES }
+}
+
+fn is_real() -> bool {
+    std::env::var("SHMEM_TEST_ROUTE").is_ok()
+}
 
 /// Several hosts and the network.
 fn settings(builder: Builder, hosts: usize) -> Builder {
@@ -21,7 +30,7 @@ fn settings(builder: Builder, hosts: usize) -> Builder {
 
 /// Runs a scenario as threads at all places.
 fn everywhere(scenario: impl Fn(&World) -> Result<()> + Sync) {
-    for (n, hosts) in PLACES {
+    for &(n, hosts) in places() {
         let scenario = |world: &World| {
             scenario(world).inspect_err(|error| {
                 eprintln!("PE {} of {n} on {hosts} hosts: {error}", world.me());
@@ -60,7 +69,8 @@ fn bytes_of_all_sizes_arrive_where_they_belong() {
         let (right, left) = ((me + 1) % n, (me + n - 1) % n);
         let (from, to) = (world.alloc::<u8>(1 << 20)?, world.alloc::<u8>((1 << 20) + 2)?);
         let byte = |pe: usize, size: usize, i: usize| (pe * 31 + size * 7 + i * 13) as u8;
-        for size in SIZES {
+        let slow = is_real() && n > 2;
+        for size in SIZES.into_iter().filter(|size| !slow || *size < 100_000) {
             let sent = |pe: usize| (0..size).map(|i| byte(pe, size, i)).collect::<Vec<u8>>();
             let (mine, source, target) = (sent(me), from.sym().slice(..size)?, to.sym().slice(1..size + 1)?);
             source.copy_from(&mine)?;
@@ -212,8 +222,9 @@ fn fence_orders_and_quiet_completes() {
         let right = (me + 1) % n;
         let (data, flag) = (world.alloc_zeroed::<u64>(600)?, world.alloc_zeroed::<u64>(1)?);
         for round in 1..=30 {
+            let sent = [round; 600];
             ctx.scope(|scope| {
-                scope.put_nbi(data.sym(), &[round; 600], right)?;
+                scope.put_nbi(data.sym(), &sent, right)?;
                 ctx.fence()?;
                 ctx.p(flag.sym(), round, right)
             })?;
@@ -408,7 +419,7 @@ fn random_transfers_match_a_serial_model() {
 /// The error and the panic of a PE reach those of other hosts.
 #[test]
 fn a_pe_that_gives_up_is_known_on_other_hosts() {
-    for (n, hosts) in PLACES {
+    for &(n, hosts) in places() {
         let ended = job(
             n,
             |builder| settings(builder, hosts),
@@ -491,7 +502,7 @@ fn a_killed_pe_is_lost_on_all_hosts() {
         return;
     }
     // The simulated network has no way to tell that a process is gone.
-    if std::env::var("SHMEM_TEST_ROUTE").is_err() {
+    if !is_real() {
         return;
     }
     for (n, hosts) in [(2, "2"), (4, "2")] {

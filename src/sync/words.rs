@@ -36,6 +36,8 @@ pub struct Idle {
     pub era: Option<u64>,
     /// Whether the wait was reported as stalled.
     pub stalled: bool,
+    /// How often it was made sure that those who are waited for are still there.
+    pub calls: u64,
 }
 
 /// The words of all PEs, and what can be done to them. Implemented by the mapped heap, by a network route and by loom.

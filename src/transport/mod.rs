@@ -97,4 +97,7 @@ pub(crate) trait Endpoint: Send + Sync {
     fn forget(&self, owner: usize);
     /// Looks for news while this PE waits for something else. Whether it has waited for them, too.
     fn idle(&self) -> Result<bool>;
+    /// Sees to it that [`idle`](Self::idle) finds out in time whether a peer, or any that it is connected to, is gone,
+    /// also if nothing is under way to it.
+    fn call(&self, pe: Option<usize>) -> Result<()>;
 }

@@ -14,12 +14,14 @@ use crate::sync::{Call, Idle, Why, Word, Words};
 use crate::transport::amo::{Amo, AmoOp, CardAmo, Field};
 use crate::transport::link::Link;
 use crate::transport::private::{Early, Late};
-use crate::transport::{Endpoint, Near, Taken, To};
+use crate::transport::{Endpoint, Near, Route, Taken, To};
 use crate::watch::{How, Loss};
 
 /// Bytes up to which a source in symmetric memory is copied, so that it may be reused at once: waiting until it was sent
 /// takes a round trip, which is longer than copying that much.
 const COPIED: usize = 8 << 10;
+/// How long news of a loss take at most, from the PE that ends or from its launcher.
+const NEWS: Duration = Duration::from_millis(500);
 /// How long a PE that ends waits for what it has sent: longer than a card takes to find that a peer is gone.
 const LINGER: Duration = Duration::from_secs(2);
 
@@ -168,11 +170,17 @@ impl Link {
         }
     }
 
-    /// Looks for news. Whether the network has waited for them.
+    /// Looks for news, in a wait that has lasted so long, for a PE if one is known. Whether the network has waited for them.
     #[cold]
-    pub(super) fn idle_remote(&self) -> Result<bool> {
+    pub(super) fn idle_remote(&self, idle: &mut Idle, waited: Duration, pe: Option<usize>) -> Result<bool> {
         self.hear();
-        self.endpoint()?.idle().or_else(|error| self.learn(error, None).map(|()| false))
+        let endpoint = self.endpoint()?;
+        let calls = waited.as_secs();
+        if calls > idle.calls && pe.is_none_or(|pe| matches!(self.peers()[pe].rma, Route::Remote)) {
+            idle.calls = calls;
+            endpoint.call(pe).or_else(|error| self.learn(error, None))?;
+        }
+        endpoint.idle().or_else(|error| self.learn(error, None).map(|()| false))
     }
 
     /// Gives up private memory that was handed over under an owner.
@@ -243,6 +251,16 @@ impl Link {
             ErrorKind::PeerLost { pe, .. } if pe != self.me => {
                 self.declare(Loss { pe, how: How::Unreachable });
                 if concerned == Some(pe) { Err(error) } else { Ok(()) }
+            }
+            // A peer that cannot be reached may be gone, of which the news may be on their way.
+            ErrorKind::Fabric { pe, .. } => {
+                let deadline = Instant::now() + NEWS;
+                while Instant::now() < deadline {
+                    self.hear();
+                    self.lookout.require_living(Some(pe))?;
+                    std::thread::sleep(NEWS / 100);
+                }
+                Err(error)
             }
             _ => Err(error),
         }

@@ -84,7 +84,7 @@ impl Link {
             self.lookout.wait(why.on);
             self.warn_of_stall(waited);
         }
-        if self.endpoint.is_some() && self.idle_remote()? {
+        if self.endpoint.is_some() && self.idle_remote(idle, waited, why.on)? {
             return Ok(());
         }
         if waited < YIELD_FOR {

@@ -281,4 +281,22 @@ impl<N: Nic> Endpoint for Network<N> {
         self.settle_all(None)?;
         self.nic.idle()
     }
+
+    fn call(&self, pe: Option<usize>) -> Result<()> {
+        let connected = Arc::clone(&self.connected.lock().unwrap_or_else(PoisonError::into_inner));
+        let first = |pe| To { lane: 0, pe };
+        let those =
+            pe.map_or_else(|| connected.iter().filter(|to| to.lane == 0).copied().collect(), |pe| vec![first(pe)]);
+        // A write of nothing is answered by the card alone.
+        let nothing = Local::At { at: 0, bytes: 0 };
+        those.into_iter().try_for_each(|to| {
+            self.with_room(to, |queue, _| {
+                if queue.is_busy() {
+                    return Ok(());
+                }
+                let request = queue.request(Verb::Write, nothing, 0, None, true);
+                self.post(to, queue, &[request])
+            })
+        })
+    }
 }
