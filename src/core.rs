@@ -22,6 +22,8 @@ pub(crate) struct Core {
     /// The PEs of this host.
     pub(crate) shared: Arc<Group>,
     pub(crate) config: Config,
+    /// What memory the heaps of all PEs have, in words.
+    pub(crate) memory: String,
 }
 
 impl Core {

@@ -46,11 +46,25 @@ pub enum RouteChoice {
     Shuffle,
 }
 
+/// Where the memory of the symmetric heap comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum HeapMemory {
+    /// The system's memory, in pages of the usual size.
+    #[default]
+    Normal,
+    /// The same in huge pages, as far as they are to be had.
+    Huge,
+    /// A file or device node at this path, in which `%p` is the number of the PE.
+    File(String),
+}
+
 /// The settings of one world. `None` is "not set": the default of [`SETTINGS`] holds.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Config {
     /// Bytes of the symmetric heap of each PE.
     pub heap_size: Option<usize>,
+    /// Where the memory of the symmetric heap comes from.
+    pub heap: HeapMemory,
     /// Teams that can exist at a time.
     pub team_slots: usize,
     /// Bytes of symmetric memory that each team keeps for its collectives.
@@ -105,6 +119,7 @@ impl Default for Config {
     fn default() -> Self {
         Config {
             heap_size: None,
+            heap: HeapMemory::Normal,
             team_slots: 64,
             team_workspace: 256 << 10,
             timeout: None,

@@ -9,7 +9,7 @@ use crate::ctx::{Access, Ctx, Sharing, SigRef};
 use crate::elem::Elem;
 use crate::error::{ErrorKind, Result};
 use crate::heap::SymSlice;
-use crate::transport::{Peer, Route};
+use crate::transport::Peer;
 
 impl<S: Sharing> Ctx<'_, S> {
     /// Copies `source` to the beginning of `target` on `pe`. Blocks until `source` may be reused.
@@ -65,8 +65,8 @@ impl<S: Sharing> Ctx<'_, S> {
         if source.len() > target.len() {
             return Err(target.out_of_range(0, source.len()));
         }
-        self.between(peer, source, target, source.len(), |bytes| {
-            // SAFETY: both objects hold the bytes, just checked, in the heaps of different PEs.
+        self.between(peer, Access::Write, source, target, source.len(), |bytes| {
+            // SAFETY: both objects hold the bytes, just checked, in the heaps of different PEs, and this PE's is mapped.
             unsafe { self.link().put(peer, target.offset(), source.as_ptr().cast(), bytes) }
         })
     }
@@ -84,8 +84,8 @@ impl<S: Sharing> Ctx<'_, S> {
         if target.len() > source.len() {
             return Err(source.out_of_range(0, target.len()));
         }
-        self.between(peer, source, target, target.len(), |bytes| {
-            // SAFETY: both objects hold the bytes, just checked, in the heaps of different PEs.
+        self.between(peer, Access::Read, source, target, target.len(), |bytes| {
+            // SAFETY: both objects hold the bytes, just checked, in the heaps of different PEs, and this PE's is mapped.
             unsafe { self.link().get(peer, source.offset(), target.as_ptr().cast(), bytes) }
         })
     }
@@ -236,11 +236,8 @@ impl<S: Sharing> Ctx<'_, S> {
     /// [`NoSuchPe`](ErrorKind::NoSuchPe), [`OtherWorld`](ErrorKind::OtherWorld).
     #[track_caller]
     pub fn ptr<T: Elem>(&self, object: SymSlice<'_, T>, pe: usize) -> Result<Option<*mut T>> {
-        match self.peer(object, object.len(), Access::Read, pe)?.rma {
-            // SAFETY: the object lies in the segment.
-            Route::Loopback(base) => Ok(Some(unsafe { base.at(object.offset()) }.cast())),
-            Route::Remote => Ok(None),
-        }
+        let peer = self.peer(object, object.len(), Access::Read, pe)?;
+        Ok(self.link().address(peer, object.offset()).map(<*mut u8>::cast))
     }
 
     /// Non-blocking operations: runs `f`, then completes everything it started, however it ends. In the scope, sources
@@ -282,22 +279,37 @@ impl<S: Sharing> Ctx<'_, S> {
         result.and_then(|result| done.map(|()| result))
     }
 
-    /// A copy between symmetric objects: on one PE within its segment, where they may overlap, else by `transfer`.
+    /// A copy between symmetric objects of this PE and of a peer, which is read or written there: on one PE within its
+    /// segment, where they may overlap, else by `transfer`. Both hold `len` elements.
     #[inline(always)]
     fn between<T: Elem>(
         &self,
         peer: &Peer,
+        access: Access,
         source: SymSlice<'_, T>,
         target: SymSlice<'_, T>,
         len: usize,
         transfer: impl FnOnce(usize) -> Result<()>,
     ) -> Result<()> {
         let bytes = len * size_of::<T>();
+        if self.gate.open() == 0 && !self.both_in_reach(source, target) {
+            let own = &self.peers[self.me];
+            let (from, to) = if access == Access::Write { (own, peer) } else { (peer, own) };
+            // SAFETY: both objects hold the bytes, as the caller says.
+            return unsafe { self.link().carry((from, source.offset()), (to, target.offset()), bytes) };
+        }
         if peer.pe == self.link().me() {
             self.core.heap().segment().copy_within(source.offset(), target.offset(), bytes);
             return Ok(());
         }
         transfer(bytes)
+    }
+
+    /// Whether the processor may access this PE's copies of both.
+    #[cold]
+    fn both_in_reach<T: Elem>(&self, one: SymSlice<'_, T>, other: SymSlice<'_, T>) -> bool {
+        let in_reach = |object: SymSlice<'_, T>| self.core.heap().segment().piece(object.offset()).is_some();
+        in_reach(one) && in_reach(other)
     }
 }
 

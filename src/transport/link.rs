@@ -44,6 +44,9 @@ const YIELD_FOR: Duration = Duration::from_millis(1);
 /// card, and then a waiter oversleeps by an eighth at most.
 const NAP: std::ops::RangeInclusive<Duration> = Duration::from_micros(50)..=Duration::from_millis(3);
 
+/// Bytes that are carried at a time between memories to which the processor has no access.
+const PART: usize = 256 << 10;
+
 /// The way from this PE to all others.
 pub(crate) struct Link {
     /// First, so that it ends, with whatever it still has to deliver, before the memory is unmapped.
@@ -78,13 +81,24 @@ impl Link {
             .collect();
         let peers = (control.iter().enumerate())
             .map(|(pe, base)| {
+                let whole = if pe == me {
+                    heap.segment().is_whole()
+                } else {
+                    mapped[pe].as_ref().is_some_and(Segment::is_whole)
+                };
                 let route = match *base {
-                    Some(base) if route == RouteChoice::Auto || pe == me => Route::Loopback(base),
+                    Some(base) if whole && (route == RouteChoice::Auto || pe == me) => Route::Loopback(base),
                     _ => Route::Remote,
                 };
                 Peer { pe, rma: route, amo: route }
             })
             .collect();
+        let segments = || mapped.iter().flatten().chain([heap.segment()]);
+        if route == RouteChoice::Shuffle && segments().any(|segment| segment.piece(segment.len()).is_none()) {
+            let (name, value) = ("SHMEM_ROUTE".into(), "shuffle".into());
+            let form = "it needs heaps that all PEs of the host can map".into();
+            return Err(ErrorKind::BadSetting { name, value, form }.into());
+        }
         let endpoint: Option<Box<dyn Endpoint>> = match route {
             RouteChoice::Auto => None,
             RouteChoice::Shuffle => Some(Box::new(Shuffle::start(control.iter().copied().flatten().collect(), me)?)),
@@ -121,14 +135,14 @@ impl Link {
     /// The range lies in the segment; `source` is valid for `bytes`, and does not overlap the target.
     #[inline(always)]
     pub(crate) unsafe fn put(&self, peer: &Peer, at: usize, source: *const u8, bytes: usize) -> Result<()> {
-        match peer.rma {
-            Route::Loopback(base) => {
+        match self.base(peer.rma, peer.pe, at) {
+            Some(base) => {
                 // SAFETY: the caller vouches for both sides.
                 unsafe { loopback::copy(base.at(at), source, bytes, self.stream_from) };
                 Ok(())
             }
             // SAFETY: the caller vouches for the source.
-            Route::Remote => self.put_remote(peer.pe, at, unsafe { std::slice::from_raw_parts(source, bytes) }),
+            None => self.put_remote(peer.pe, at, unsafe { std::slice::from_raw_parts(source, bytes) }),
         }
     }
 
@@ -138,14 +152,14 @@ impl Link {
     /// The range lies in the segment; `target` is valid for `bytes`, and does not overlap the source.
     #[inline(always)]
     pub(crate) unsafe fn get(&self, peer: &Peer, at: usize, target: *mut u8, bytes: usize) -> Result<()> {
-        match peer.rma {
-            Route::Loopback(base) => {
+        match self.base(peer.rma, peer.pe, at) {
+            Some(base) => {
                 // SAFETY: the caller vouches for both sides.
                 unsafe { loopback::copy(target, base.at(at), bytes, self.stream_from) };
                 Ok(())
             }
             // SAFETY: the caller vouches for the target.
-            Route::Remote => self.get_remote(peer.pe, at, unsafe { std::slice::from_raw_parts_mut(target, bytes) }),
+            None => self.get_remote(peer.pe, at, unsafe { std::slice::from_raw_parts_mut(target, bytes) }),
         }
     }
 
@@ -163,12 +177,12 @@ impl Link {
             return Err(target.out_of_range(0, 1));
         }
         let (operand, expected) = (operand.to_bits(), expected.to_bits());
-        match peer.amo {
-            Route::Loopback(base) => {
+        match self.base(peer.amo, peer.pe, target.offset()) {
+            Some(base) => {
                 // SAFETY: a handle's first element lies in the segment, which is as long on every PE, and is aligned.
                 Ok(T::from_bits(unsafe { loopback::amo(base.at(target.offset()), op, operand, expected) }))
             }
-            Route::Remote => {
+            None => {
                 let amo = Amo { op, width: T::Bits::WIDTH, operand: operand.widen(), expected: expected.widen() };
                 self.amo_remote(peer.pe, target.offset(), amo).map(|held| T::from_bits(T::Bits::narrow(held)))
             }
@@ -181,13 +195,13 @@ impl Link {
         if target.is_empty() {
             return Err(target.out_of_range(0, 1));
         }
-        match peer.rma {
-            Route::Loopback(base) => {
+        match self.base(peer.rma, peer.pe, target.offset()) {
+            Some(base) => {
                 // SAFETY: a handle's first element lies in the segment, which is as long on every PE, and is aligned.
                 unsafe { store(base.at(target.offset()).cast(), value) };
                 Ok(())
             }
-            Route::Remote => self.put_remote(peer.pe, target.offset(), bytemuck::bytes_of(&value)),
+            None => self.put_remote(peer.pe, target.offset(), bytemuck::bytes_of(&value)),
         }
     }
 
@@ -197,10 +211,10 @@ impl Link {
         if source.is_empty() {
             return Err(source.out_of_range(0, 1));
         }
-        match peer.rma {
+        match self.base(peer.rma, peer.pe, source.offset()) {
             // SAFETY: a handle's first element lies in the segment, which is as long on every PE, and is aligned.
-            Route::Loopback(base) => Ok(unsafe { load(base.at(source.offset()).cast()) }),
-            Route::Remote => {
+            Some(base) => Ok(unsafe { load(base.at(source.offset()).cast()) }),
+            None => {
                 let mut value = T::zeroed();
                 self.get_remote(peer.pe, source.offset(), bytemuck::bytes_of_mut(&mut value)).map(|()| value)
             }
@@ -239,30 +253,80 @@ impl Link {
         }
     }
 
+    /// Where the object at offset `at` of a peer lies, if it is mapped here.
+    #[inline(always)]
+    pub(crate) fn address(&self, peer: &Peer, at: usize) -> Option<*mut u8> {
+        self.base(peer.rma, peer.pe, at).map(|base| base.at(at))
+    }
+
+    /// From where the offset `at` of a PE, which is reached by `route`, leads to mapped memory.
+    #[inline(always)]
+    fn base(&self, route: Route, pe: usize, at: usize) -> Option<Base> {
+        match route {
+            Route::Loopback(base) => Some(base),
+            Route::Remote => self.piece(pe, at),
+        }
+    }
+
+    /// The same for a PE whose segment is not mapped here as a whole: where it is in pieces, one of them may be.
+    #[cold]
+    fn piece(&self, pe: usize, at: usize) -> Option<Base> {
+        Base::of_piece(self.segment(pe).filter(|segment| !segment.is_whole())?, at)
+    }
+
+    /// Copies `bytes` from offset `from.1` of the peer `from.0` to offset `to.1` of `to.0`, the processor having no access
+    /// to one of them; if both are one PE's, they may overlap.
+    ///
+    /// # Safety
+    /// The ranges lie in the segments.
+    #[cold]
+    pub(crate) unsafe fn carry(&self, from: (&Peer, usize), to: (&Peer, usize), bytes: usize) -> Result<()> {
+        let mut buffer = vec![0; bytes.min(PART)];
+        let parts = bytes.div_ceil(PART);
+        for part in 0..parts {
+            // What is written must not lie ahead of what is still to be read.
+            let start = PART * if to.1 > from.1 { parts - 1 - part } else { part };
+            let buffer = &mut buffer[..PART.min(bytes - start)];
+            // SAFETY: the caller vouches for both ranges, and the buffer is private.
+            unsafe {
+                self.get(from.0, from.1 + start, buffer.as_mut_ptr(), buffer.len())?;
+                self.put(to.0, to.1 + start, buffer.as_ptr(), buffer.len())?;
+            }
+        }
+        Ok(())
+    }
+
     #[cold]
     fn put_remote(&self, pe: usize, at: usize, source: &[u8]) -> Result<()> {
-        self.remote()?.put(pe, at, source)
+        self.remote(pe, at, source.len())?.put(pe, at, source)
     }
 
     #[cold]
     fn get_remote(&self, pe: usize, at: usize, target: &mut [u8]) -> Result<()> {
-        self.remote()?.get(pe, at, target)
+        self.remote(pe, at, target.len())?.get(pe, at, target)
     }
 
     #[cold]
     fn amo_remote(&self, pe: usize, at: usize, amo: Amo) -> Result<u64> {
-        self.remote()?.amo(pe, at, amo)
+        self.remote(pe, at, if amo.width == Width::W32 { 4 } else { 8 })?.amo(pe, at, amo)
     }
 
     #[cold]
     fn fence_remote(&self, endpoint: &dyn Endpoint) -> Result<()> {
-        self.peers.iter().filter(|peer| matches!(peer.rma, Route::Remote)).try_for_each(|peer| endpoint.fence(peer.pe))
+        let mut remote = self.peers.iter().filter(|peer| matches!(peer.rma, Route::Remote));
+        // Nothing else orders what goes over the network before what is stored in a piece that is mapped.
+        remote.try_for_each(|peer| match self.piece(peer.pe, 0) {
+            Some(_) => endpoint.quiet(),
+            None => endpoint.fence(peer.pe),
+        })
     }
 
-    fn remote(&self) -> Result<&dyn Endpoint> {
-        self.endpoint
-            .as_deref()
-            .ok_or_else(|| ErrorKind::os("reaching a PE of another host", std::io::ErrorKind::Unsupported))
+    /// The network, for an access to these bytes of a PE.
+    fn remote(&self, pe: usize, at: usize, bytes: usize) -> Result<&dyn Endpoint> {
+        self.endpoint.as_deref().ok_or_else(|| {
+            let why = "they are not mapped here, and no network leads there";
+            ErrorKind::NotMapped { pe, bytes: at..at + bytes, why }.into()
+        })
     }
 
     /// Where the waiters of a PE of this host sleep.
@@ -343,8 +407,25 @@ impl Link {
         unsafe { base.word(at) }
     }
 
+    /// An operation on a word of a PE that is not mapped as a whole. Whoever sees that it was changed sees all that this
+    /// PE has put there before.
+    #[cold]
     fn amo_word(&self, word: Word, op: AmoOp, operand: u64, expected: u64) -> Result<u64> {
-        self.amo_remote(word.pe, word.at, Amo { op, width: Width::W64, operand, expected })
+        let amo = Amo { op, width: Width::W64, operand, expected };
+        match (self.piece(word.pe, word.at), &self.endpoint) {
+            (Some(base), endpoint) => {
+                if let Some(endpoint) = endpoint.as_deref().filter(|_| op != AmoOp::Fetch) {
+                    endpoint.quiet()?;
+                }
+                // SAFETY: as in word().
+                Ok(unsafe { loopback::amo_by_data(base.at(word.at), amo) })
+            }
+            (None, Some(endpoint)) if op != AmoOp::Fetch => {
+                endpoint.fence(word.pe)?;
+                endpoint.amo(word.pe, word.at, amo)
+            }
+            _ => self.amo_remote(word.pe, word.at, amo),
+        }
     }
 }
 
@@ -364,10 +445,7 @@ impl Words for Link {
                 atom::publish(self.word(base, word.at), value);
                 Ok(())
             }
-            Route::Remote => {
-                self.remote()?.fence(word.pe)?;
-                self.amo_word(word, AmoOp::Set, value, 0).map(|_| ())
-            }
+            Route::Remote => self.amo_word(word, AmoOp::Set, value, 0).map(|_| ()),
         }
     }
 
@@ -375,10 +453,7 @@ impl Words for Link {
     fn add(&self, word: Word, value: u64) -> Result<u64> {
         match self.peers[word.pe].amo {
             Route::Loopback(base) => Ok(atom::accumulate(self.word(base, word.at), value)),
-            Route::Remote => {
-                self.remote()?.fence(word.pe)?;
-                self.amo_word(word, AmoOp::Add, value, 0)
-            }
+            Route::Remote => self.amo_word(word, AmoOp::Add, value, 0),
         }
     }
 
@@ -386,10 +461,7 @@ impl Words for Link {
     fn compare_swap(&self, word: Word, old: u64, new: u64) -> Result<u64> {
         match self.peers[word.pe].amo {
             Route::Loopback(base) => Ok(atom::claim(self.word(base, word.at), old, new)),
-            Route::Remote => {
-                self.remote()?.fence(word.pe)?;
-                self.amo_word(word, AmoOp::CompareSwap, new, old)
-            }
+            Route::Remote => self.amo_word(word, AmoOp::CompareSwap, new, old),
         }
     }
 

@@ -31,14 +31,15 @@ impl Base {
         Base(segment.base())
     }
 
+    /// The base of the piece of a segment that holds `offset`, if it is mapped; good for as long as it is.
+    pub(crate) fn of_piece(segment: &Segment, offset: usize) -> Option<Self> {
+        segment.piece(offset).map(Base)
+    }
+
     /// The address of the byte at `offset`.
-    ///
-    /// # Safety
-    /// The segment is longer than `offset`, or as long.
     #[inline(always)]
-    pub(crate) unsafe fn at(self, offset: usize) -> *mut u8 {
-        // SAFETY: the caller vouches for the offset.
-        unsafe { self.0.as_ptr().add(offset) }
+    pub(crate) fn at(self, offset: usize) -> *mut u8 {
+        self.0.as_ptr().wrapping_add(offset)
     }
 
     /// The 64-bit word at `offset`.

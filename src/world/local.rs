@@ -81,7 +81,7 @@ enum Failure {
 }
 
 fn one<R>(config: Config, boot: Local, f: impl Fn(&World) -> Result<R>) -> Ended<R> {
-    let world = match start::start(config, Box::new(boot)) {
+    let world = match start::start(config, None, Box::new(boot)) {
         Ok(world) => world,
         // The others' errors only tell of this one, unless it is theirs that is told of here.
         Err(error) => {

@@ -6,7 +6,8 @@ use crate::config::Config;
 use crate::error::{ErrorKind, Result};
 use crate::group::by_value;
 use crate::heap::control::Layout;
-use crate::heap::host;
+use crate::heap::memory::Identity;
+use crate::heap::{Memory, host};
 use crate::sync::barrier::Radix;
 
 /// The default heap of a PE, where memory allows.
@@ -26,6 +27,13 @@ pub(super) struct Joined {
     /// Bytes that its host can give, and what limits them.
     pub(super) available: u64,
     pub(super) limit: String,
+    /// Bytes that its heaps can have besides: huge pages of the host's pool.
+    pub(super) pool: u64,
+    /// Whether its heap is taken from these, and of what its size is a multiple.
+    pub(super) of_host: bool,
+    pub(super) multiple: usize,
+    /// The file or device that its heap lies in, if it lies in one.
+    pub(super) file: Option<Identity>,
     /// Bytes that its process can map.
     pub(super) address_space: u64,
     /// Cores that it may run on, and how many of them at a time.
@@ -36,20 +44,25 @@ pub(super) struct Joined {
 }
 
 impl Joined {
-    pub(super) fn gather(config: &Config) -> Self {
+    pub(super) fn gather(config: &Config, heap: &Memory) -> Self {
         let memory = host::available_memory();
         let cores = host::usable_cores();
         let version = ("the library's version".to_string(), env!("CARGO_PKG_VERSION").to_string());
+        let kind = ("SHMEM_HEAP".to_string(), heap.kind().to_string());
         let agreement = config.agreement().into_iter().map(|(name, value)| (name.to_string(), value));
         let address_space = rustix::process::getrlimit(rustix::process::Resource::As).current;
         Joined {
             host: config.host.clone().unwrap_or_else(host::identity),
             available: memory.available,
             limit: memory.limit,
+            pool: heap.pool(),
+            of_host: heap.is_of_host(),
+            multiple: heap.multiple(),
+            file: heap.identity(),
             address_space: address_space.unwrap_or(u64::MAX),
             cores: cores.numbers,
             quota: cores.quota,
-            settings: [version].into_iter().chain(agreement).collect(),
+            settings: [version, kind].into_iter().chain(agreement).collect(),
         }
     }
 }
@@ -59,6 +72,8 @@ impl Joined {
 pub(super) struct Plan {
     /// The PEs of this PE's host, in ascending order.
     pub(super) host: Vec<usize>,
+    /// Which slice of its file each of them has, where their heaps lie in files.
+    pub(super) slices: Vec<usize>,
     pub(super) layout: Layout,
     pub(super) radix: Radix,
     /// Polls before a waiter on this host yields.
@@ -77,11 +92,16 @@ impl Plan {
             Some(size) => asked_for(size as u64, control, joined)?,
             None => share(control, joined),
         };
-        let heap = usize::try_from(heap.next_multiple_of(PAGE)).unwrap_or(usize::MAX);
+        let heap = usize::try_from(heap.next_multiple_of(joined[0].multiple as u64)).unwrap_or(usize::MAX);
         let host: Vec<usize> = (0..n_pes).filter(|pe| joined[*pe].host == joined[me].host).collect();
+        let same_file = |pe: usize| {
+            let file = joined[pe].file;
+            move |other: &&usize| **other < pe && file.is_some() && joined[**other].file == file
+        };
+        let slices = host.iter().map(|&pe| host.iter().filter(same_file(pe)).count()).collect();
         let spin = config.spin.unwrap_or_else(|| if crowded(joined, &host) { 0 } else { SPIN });
         let layout = Layout::new(n_pes, config.team_slots, config.team_workspace, heap, radix);
-        Ok(Plan { layout, host, radix, spin, heap })
+        Ok(Plan { layout, host, slices, radix, spin, heap })
     }
 }
 
@@ -103,15 +123,21 @@ fn check_agreement(joined: &[Joined]) -> Result<()> {
 /// The size that was asked for, if every host can give it to all its PEs.
 fn asked_for(size: u64, control: u64, joined: &[Joined]) -> Result<u64> {
     for (host, n_pes) in hosts(joined) {
-        let need = |size: u64| (size as u128 + control as u128) * n_pes as u128;
-        let limits = [(host.available, host.limit.as_str()), (host.address_space, "the address space (ulimit -v)")];
-        for (available, limit) in limits {
-            if need(size) > u128::from(available) {
+        let n = n_pes as u128;
+        let all = (size as u128 + control as u128) * n;
+        // What lies elsewhere, or in the host's pool of huge pages, takes nothing of the host's memory.
+        let elsewhere = if host.of_host { n.min(u128::from(host.pool / size.max(1))) } else { n };
+        let limits = [
+            (all - elsewhere * size as u128, host.available, host.limit.as_str()),
+            (all, host.address_space, "the address space (ulimit -v)"),
+        ];
+        for (need, available, limit) in limits {
+            if need > u128::from(available) {
                 let advice = (available / n_pes as u64).saturating_sub(control) / PAGE * PAGE;
                 return Err(ErrorKind::NoMemory {
                     n_pes,
                     size: size as usize,
-                    need: usize::try_from(need(size)).unwrap_or(usize::MAX),
+                    need: usize::try_from(need).unwrap_or(usize::MAX),
                     available: available as usize,
                     limit: limit.to_string(),
                     advice: advice as usize,
@@ -168,6 +194,10 @@ mod tests {
             host: host.into(),
             available,
             limit: "the host's memory".into(),
+            pool: 0,
+            of_host: true,
+            multiple: PAGE as usize,
+            file: None,
             address_space: u64::MAX,
             cores: vec![0, 1],
             quota: None,
@@ -213,6 +243,38 @@ mod tests {
         assert_eq!(plan(&joined, &config).unwrap().heap, *advice);
         let huge = Config { heap_size: Some(isize::MAX as usize), ..Config::default() };
         assert!(matches!(plan(&joined, &huge).unwrap_err().kind(), ErrorKind::NoMemory { .. }));
+    }
+
+    #[test]
+    fn what_lies_elsewhere_takes_nothing_of_the_hosts_memory() {
+        let config = Config { heap_size: Some(1 << 30), ..Config::default() };
+        let mut joined = vec![pe("a", 1 << 30), pe("a", 1 << 30)];
+        joined.iter_mut().for_each(|pe| pe.pool = 2 << 30);
+        assert_eq!(plan(&joined, &config).unwrap().heap, 1 << 30);
+        // One of the two finds no room in the pool, and none in what the control words leave.
+        joined.iter_mut().for_each(|pe| pe.pool = (2 << 30) - 1);
+        assert!(matches!(plan(&joined, &config).unwrap_err().kind(), ErrorKind::NoMemory { .. }));
+        joined.iter_mut().for_each(|pe| pe.available = (1 << 30) + (100 << 20));
+        assert_eq!(plan(&joined, &config).unwrap().heap, 1 << 30);
+        joined.iter_mut().for_each(|pe| (pe.available, pe.of_host) = (100 << 20, false));
+        assert_eq!(plan(&joined, &config).unwrap().heap, 1 << 30);
+    }
+
+    #[test]
+    fn pes_that_have_a_file_in_common_have_slices_of_it() {
+        let file = |host: &str, inode: u64| Joined { file: Some([1, inode, 0]), ..pe(host, 1 << 30) };
+        let joined = [file("a", 7), file("b", 7), file("a", 8), file("a", 7), file("b", 9), file("a", 8)];
+        let slices = |me| Plan::new(&joined, me, &Config::default()).map(|plan| (plan.host, plan.slices)).unwrap();
+        assert_eq!(slices(0), (vec![0, 2, 3, 5], vec![0, 0, 1, 1]));
+        assert_eq!(slices(4), (vec![1, 4], vec![0, 0]));
+    }
+
+    #[test]
+    fn a_heap_of_huge_pages_is_whole_pages() {
+        let config = Config { heap_size: Some((2 << 20) + 1), ..Config::default() };
+        let huge = Joined { multiple: 2 << 20, ..pe("a", 1 << 30) };
+        assert_eq!(plan(&[huge.clone()], &config).unwrap().heap, 4 << 20);
+        assert_eq!(plan(&[huge], &Config::default()).unwrap().heap % (2 << 20), 0);
     }
 
     #[test]
