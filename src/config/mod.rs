@@ -282,7 +282,13 @@ fn find(name: &str) -> Option<&'static Setting> {
 fn hint(name: &str) -> String {
     let upper = name.to_ascii_uppercase();
     let rest = upper.strip_prefix(PREFIX).unwrap_or(&upper);
-    let likeness = |s: &Setting| strsim::normalized_damerau_levenshtein(rest, &s.name[PREFIX.len()..]);
+    // The last word says what kind of thing is meant: SHMEM_HEAP_SIZE is SHMEM_SYMMETRIC_SIZE rather than SHMEM_HEAP.
+    let last = |name: &str| name.rsplit('_').next().map(str::to_owned);
+    let kinship = |name: &str| if last(name) == last(rest) { 0.1 } else { 0.0 };
+    let likeness = |s: &Setting| {
+        let name = &s.name[PREFIX.len()..];
+        strsim::normalized_damerau_levenshtein(rest, name) + kinship(name)
+    };
     let best = SETTINGS.iter().map(|s| (likeness(s), s.name)).max_by(|a, b| a.0.total_cmp(&b.0));
     match best {
         Some((likeness, nearest)) if likeness >= 0.5 => format!("did you mean {nearest}?"),

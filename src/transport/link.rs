@@ -135,14 +135,14 @@ impl Link {
     /// The range lies in the segment; `source` is valid for `bytes`, and does not overlap the target.
     #[inline(always)]
     pub(crate) unsafe fn put(&self, peer: &Peer, at: usize, source: *const u8, bytes: usize) -> Result<()> {
-        match self.base(peer.rma, peer.pe, at) {
-            Some(base) => {
+        match peer.rma {
+            Route::Loopback(base) => {
                 // SAFETY: the caller vouches for both sides.
                 unsafe { loopback::copy(base.at(at), source, bytes, self.stream_from) };
                 Ok(())
             }
             // SAFETY: the caller vouches for the source.
-            None => self.put_remote(peer.pe, at, unsafe { std::slice::from_raw_parts(source, bytes) }),
+            Route::Remote => self.put_remote(peer.pe, at, unsafe { std::slice::from_raw_parts(source, bytes) }),
         }
     }
 
@@ -152,14 +152,14 @@ impl Link {
     /// The range lies in the segment; `target` is valid for `bytes`, and does not overlap the source.
     #[inline(always)]
     pub(crate) unsafe fn get(&self, peer: &Peer, at: usize, target: *mut u8, bytes: usize) -> Result<()> {
-        match self.base(peer.rma, peer.pe, at) {
-            Some(base) => {
+        match peer.rma {
+            Route::Loopback(base) => {
                 // SAFETY: the caller vouches for both sides.
                 unsafe { loopback::copy(target, base.at(at), bytes, self.stream_from) };
                 Ok(())
             }
             // SAFETY: the caller vouches for the target.
-            None => self.get_remote(peer.pe, at, unsafe { std::slice::from_raw_parts_mut(target, bytes) }),
+            Route::Remote => self.get_remote(peer.pe, at, unsafe { std::slice::from_raw_parts_mut(target, bytes) }),
         }
     }
 
@@ -177,12 +177,12 @@ impl Link {
             return Err(target.out_of_range(0, 1));
         }
         let (operand, expected) = (operand.to_bits(), expected.to_bits());
-        match self.base(peer.amo, peer.pe, target.offset()) {
-            Some(base) => {
+        match peer.amo {
+            Route::Loopback(base) => {
                 // SAFETY: a handle's first element lies in the segment, which is as long on every PE, and is aligned.
                 Ok(T::from_bits(unsafe { loopback::amo(base.at(target.offset()), op, operand, expected) }))
             }
-            None => {
+            Route::Remote => {
                 let amo = Amo { op, width: T::Bits::WIDTH, operand: operand.widen(), expected: expected.widen() };
                 self.amo_remote(peer.pe, target.offset(), amo).map(|held| T::from_bits(T::Bits::narrow(held)))
             }
@@ -195,13 +195,13 @@ impl Link {
         if target.is_empty() {
             return Err(target.out_of_range(0, 1));
         }
-        match self.base(peer.rma, peer.pe, target.offset()) {
-            Some(base) => {
+        match peer.rma {
+            Route::Loopback(base) => {
                 // SAFETY: a handle's first element lies in the segment, which is as long on every PE, and is aligned.
                 unsafe { store(base.at(target.offset()).cast(), value) };
                 Ok(())
             }
-            None => self.put_remote(peer.pe, target.offset(), bytemuck::bytes_of(&value)),
+            Route::Remote => self.put_element_remote(peer.pe, target.offset(), value),
         }
     }
 
@@ -211,13 +211,10 @@ impl Link {
         if source.is_empty() {
             return Err(source.out_of_range(0, 1));
         }
-        match self.base(peer.rma, peer.pe, source.offset()) {
+        match peer.rma {
             // SAFETY: a handle's first element lies in the segment, which is as long on every PE, and is aligned.
-            Some(base) => Ok(unsafe { load(base.at(source.offset()).cast()) }),
-            None => {
-                let mut value = T::zeroed();
-                self.get_remote(peer.pe, source.offset(), bytemuck::bytes_of_mut(&mut value)).map(|()| value)
-            }
+            Route::Loopback(base) => Ok(unsafe { load(base.at(source.offset()).cast()) }),
+            Route::Remote => self.get_element_remote(peer.pe, source.offset()),
         }
     }
 
@@ -256,19 +253,14 @@ impl Link {
     /// Where the object at offset `at` of a peer lies, if it is mapped here.
     #[inline(always)]
     pub(crate) fn address(&self, peer: &Peer, at: usize) -> Option<*mut u8> {
-        self.base(peer.rma, peer.pe, at).map(|base| base.at(at))
-    }
-
-    /// From where the offset `at` of a PE, which is reached by `route`, leads to mapped memory.
-    #[inline(always)]
-    fn base(&self, route: Route, pe: usize, at: usize) -> Option<Base> {
-        match route {
-            Route::Loopback(base) => Some(base),
-            Route::Remote => self.piece(pe, at),
+        match peer.rma {
+            Route::Loopback(base) => Some(base.at(at)),
+            Route::Remote => self.piece(peer.pe, at).map(|base| base.at(at)),
         }
     }
 
-    /// The same for a PE whose segment is not mapped here as a whole: where it is in pieces, one of them may be.
+    /// From where the offset `at` of a PE leads to mapped memory, the PE's segment being in pieces. It is asked in calls
+    /// that are remote otherwise, so that what is mapped as a whole knows nothing of it.
     #[cold]
     fn piece(&self, pe: usize, at: usize) -> Option<Base> {
         Base::of_piece(self.segment(pe).filter(|segment| !segment.is_whole())?, at)
@@ -298,23 +290,58 @@ impl Link {
 
     #[cold]
     fn put_remote(&self, pe: usize, at: usize, source: &[u8]) -> Result<()> {
-        self.remote(pe, at, source.len())?.put(pe, at, source)
+        match self.piece(pe, at) {
+            // SAFETY: whoever calls a public function vouches for both sides.
+            Some(base) => unsafe { loopback::copy(base.at(at), source.as_ptr(), source.len(), self.stream_from) },
+            None => self.remote(pe, at, source.len())?.put(pe, at, source)?,
+        }
+        Ok(())
     }
 
     #[cold]
     fn get_remote(&self, pe: usize, at: usize, target: &mut [u8]) -> Result<()> {
-        self.remote(pe, at, target.len())?.get(pe, at, target)
+        match self.piece(pe, at) {
+            // SAFETY: whoever calls a public function vouches for both sides.
+            Some(base) => unsafe { loopback::copy(target.as_mut_ptr(), base.at(at), target.len(), self.stream_from) },
+            None => self.remote(pe, at, target.len())?.get(pe, at, target)?,
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn put_element_remote<T: Elem>(&self, pe: usize, at: usize, value: T) -> Result<()> {
+        match self.piece(pe, at) {
+            // SAFETY: the element is a handle's, aligned and in the segment.
+            Some(base) => unsafe { store(base.at(at).cast(), value) },
+            None => self.put_remote(pe, at, bytemuck::bytes_of(&value))?,
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn get_element_remote<T: Elem>(&self, pe: usize, at: usize) -> Result<T> {
+        match self.piece(pe, at) {
+            // SAFETY: the element is a handle's, aligned and in the segment.
+            Some(base) => Ok(unsafe { load(base.at(at).cast()) }),
+            None => {
+                let mut value = T::zeroed();
+                self.get_remote(pe, at, bytemuck::bytes_of_mut(&mut value)).map(|()| value)
+            }
+        }
     }
 
     #[cold]
     fn amo_remote(&self, pe: usize, at: usize, amo: Amo) -> Result<u64> {
-        self.remote(pe, at, if amo.width == Width::W32 { 4 } else { 8 })?.amo(pe, at, amo)
+        match self.piece(pe, at) {
+            // SAFETY: words and the elements of handles are aligned, and lie in the segment.
+            Some(base) => Ok(unsafe { loopback::amo_by_data(base.at(at), amo) }),
+            None => self.remote(pe, at, if amo.width == Width::W32 { 4 } else { 8 })?.amo(pe, at, amo),
+        }
     }
 
     #[cold]
     fn fence_remote(&self, endpoint: &dyn Endpoint) -> Result<()> {
         let mut remote = self.peers.iter().filter(|peer| matches!(peer.rma, Route::Remote));
-        // Nothing else orders what goes over the network before what is stored in a piece that is mapped.
         remote.try_for_each(|peer| match self.piece(peer.pe, 0) {
             Some(_) => endpoint.quiet(),
             None => endpoint.fence(peer.pe),
@@ -411,21 +438,14 @@ impl Link {
     /// PE has put there before.
     #[cold]
     fn amo_word(&self, word: Word, op: AmoOp, operand: u64, expected: u64) -> Result<u64> {
-        let amo = Amo { op, width: Width::W64, operand, expected };
-        match (self.piece(word.pe, word.at), &self.endpoint) {
-            (Some(base), endpoint) => {
-                if let Some(endpoint) = endpoint.as_deref().filter(|_| op != AmoOp::Fetch) {
-                    endpoint.quiet()?;
-                }
-                // SAFETY: as in word().
-                Ok(unsafe { loopback::amo_by_data(base.at(word.at), amo) })
+        if let Some(endpoint) = self.endpoint.as_deref().filter(|_| op != AmoOp::Fetch) {
+            match self.piece(word.pe, word.at) {
+                // Nothing else orders what goes over the network before what is stored in a piece that is mapped.
+                Some(_) => endpoint.quiet()?,
+                None => endpoint.fence(word.pe)?,
             }
-            (None, Some(endpoint)) if op != AmoOp::Fetch => {
-                endpoint.fence(word.pe)?;
-                endpoint.amo(word.pe, word.at, amo)
-            }
-            _ => self.amo_remote(word.pe, word.at, amo),
         }
+        self.amo_remote(word.pe, word.at, Amo { op, width: Width::W64, operand, expected })
     }
 }
 
