@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use crate::error::{Error, ErrorKind, Result};
 use crate::heap::control::Layout;
 use crate::heap::external::ExternalMemory;
-use crate::heap::segment::{Part, Segment, memfd};
+use crate::heap::segment::{Part, Segment, may_grow_to, memfd};
 
 /// The huge pages that are asked for: of all the sizes that processors have, the one that every kernel joins pages to.
 pub(crate) const HUGE_PAGE: usize = 2 << 20;
@@ -155,8 +155,16 @@ impl Memory {
                 node.reserve(start, layout.user.len() as u64)?;
                 let segment =
                     Segment::join(&control, front, extra, len, part).map_err(|error| node.unmappable(error))?;
-                if !node.is_file && !alone && !segment.is_seen_by_others(front, part)? {
-                    return Err(bad_path(&node.path, "what is written to one mapping of it is not seen by another"));
+                if !node.is_file {
+                    if !segment.answers(front) || !segment.answers(len - 1) {
+                        return Err(bad_path(&node.path, &format!("it has no memory at bytes {start}..{end}")));
+                    }
+                    if !alone && !segment.is_seen_by_others(front, part)? {
+                        return Err(bad_path(
+                            &node.path,
+                            "what is written to one mapping of it is not seen by another",
+                        ));
+                    }
                 }
                 let what = format!("bytes {start}..{end} of {}", node.path);
                 Ok(Made { segment, control, user: Some(node.dup()?), what })
@@ -218,9 +226,7 @@ impl Node {
         let end = offset.saturating_add(bytes);
         let stat = rustix::fs::fstat(&self.descriptor).map_err(|source| failed("sizing", &self.path, "", source))?;
         let size = stat.st_size.unsigned_abs();
-        let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
-        // Where it is beyond the limit, the kernel sends a signal.
-        if end > size && limit.is_some_and(|limit| end > limit) {
+        if end > size && !may_grow_to(end) {
             let why = format!("to {end} bytes (ulimit -f)");
             return Err(failed("growing", &self.path, &why, Errno::FBIG));
         }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::error::{Error, ErrorKind, Result};
@@ -126,6 +127,15 @@ impl Segment {
         unsafe { rustix::mm::madvise(at.cast(), self.mapped - front, Advice::LinuxHugepage) }.is_ok()
     }
 
+    /// Whether there is memory behind the byte at `offset`, which is mapped: a device may let more be mapped than it has. It
+    /// is the system that reads it, so the answer is no signal.
+    pub(crate) fn answers(&self, offset: usize) -> bool {
+        assert!(offset < self.mapped);
+        // SAFETY: the byte is mapped, just checked, and any pattern is valid; nothing but the system reads it.
+        let byte = unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(offset), 1) };
+        rustix::pipe::pipe().and_then(|(_reader, writer)| rustix::io::write(&writer, byte)).is_ok()
+    }
+
     /// Whether another mapping of `part`, which is the user's heap from `front` on, shows what is written to this one.
     /// To be asked before anybody else uses the memory.
     pub(crate) fn is_seen_by_others(&self, front: usize, part: Part<'_>) -> Result<bool> {
@@ -225,11 +235,19 @@ impl Segment {
 pub(crate) fn memfd(bytes: usize, kind: MemfdFlags) -> Result<OwnedFd> {
     let fd = rustix::fs::memfd_create("shmem-heap", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | kind)
         .map_err(|source| ErrorKind::os("making a memfd for the symmetric heap (ulimit -n)", source))?;
-    rustix::fs::ftruncate(&fd, bytes as u64)
-        .map_err(|source| ErrorKind::os(format!("growing the symmetric heap's memfd to {bytes} bytes"), source))?;
+    let grow = || if may_grow_to(bytes as u64) { rustix::fs::ftruncate(&fd, bytes as u64) } else { Err(Errno::FBIG) };
+    grow().map_err(|source| {
+        ErrorKind::os(format!("growing the symmetric heap's memfd to {bytes} bytes (ulimit -f)"), source)
+    })?;
     rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW)
         .map_err(|source| ErrorKind::os("sealing the symmetric heap's memfd", source))?;
     Ok(fd)
+}
+
+/// Whether a file may have so many bytes (`ulimit -f`). To be asked first: the kernel's answer would be a signal.
+pub(crate) fn may_grow_to(bytes: u64) -> bool {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+    limit.is_none_or(|limit| bytes <= limit)
 }
 
 fn check_size(fd: &OwnedFd, agreed: usize) -> Result<()> {
@@ -258,7 +276,7 @@ impl Span {
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::NORESERVE);
         // SAFETY: the kernel chooses addresses that nothing uses.
         let start = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, access, flags, fd, offset) }?;
-        NonNull::new(start.cast()).map(|start| Span { start, len }).ok_or(rustix::io::Errno::NOMEM)
+        NonNull::new(start.cast()).map(|start| Span { start, len }).ok_or(Errno::NOMEM)
     }
 
     /// Takes addresses behind which there is nothing yet.
@@ -266,7 +284,7 @@ impl Span {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: the kernel chooses addresses that nothing uses.
         let start = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::empty(), flags) }?;
-        NonNull::new(start.cast()).map(|start| Span { start, len }).ok_or(rustix::io::Errno::NOMEM)
+        NonNull::new(start.cast()).map(|start| Span { start, len }).ok_or(Errno::NOMEM)
     }
 
     /// Maps `len` bytes of what is behind `fd` to these addresses, from `at` on; the kernel may round the length up, for
