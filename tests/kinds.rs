@@ -219,35 +219,48 @@ fn huge_pages_or_what_there_is() {
     }
 }
 
-/// Changes the host's pool of huge pages, which only the administrator may: run with `--ignored` on a host of your own.
+/// Changes settings of the host, which only the administrator may: run with `--ignored` on a host of your own.
 #[test]
-#[ignore = "reserves huge pages of the host, and gives them back"]
-fn huge_pages_from_the_pool() {
-    const TEST: &str = "huge_pages_from_the_pool";
+#[ignore = "reserves huge pages of the host and lets it join others, and puts back what was"]
+fn huge_pages_from_the_host() {
+    const TEST: &str = "huge_pages_from_the_host";
     const POOL: &str = "/proc/sys/vm/nr_hugepages";
-    if !is_child(TEST) {
-        assert_eq!(std::fs::read_to_string(POOL).unwrap().trim(), "0", "the pool is in use");
-        std::fs::write(POOL, "8").unwrap();
+    const JOIN: &str = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
+    if is_child(TEST) {
+        return everywhere(TEST, nowhere(), heap_in("huge"));
     }
+    assert_eq!(std::fs::read_to_string(POOL).unwrap().trim(), "0", "the pool is in use");
+    let joins = std::fs::read_to_string(JOIN).unwrap();
+    let joins = joins.split_once('[').unwrap().1.split_once(']').unwrap().0;
+    let set = |pool: &str, join: &str| {
+        std::fs::write(POOL, pool).unwrap();
+        std::fs::write(JOIN, join).unwrap();
+    };
+    let in_smaps =
+        |line: &str| std::fs::read_to_string("/proc/self/smaps").unwrap().lines().filter(|l| *l == line).count();
     let tested = std::panic::catch_unwind(|| {
+        set("8", "never");
         everywhere(TEST, nowhere(), heap_in("huge"));
-        if is_child(TEST) {
-            return;
-        }
-        // Two heaps of 4 MiB fit in 8 pages of 2 MiB, of which a third of 12 MiB does not find enough.
+        // Two heaps of 4 MiB fit in 8 pages of 2 MiB; what is left is not enough for a third of 12 MiB.
         let (one, two) = (alone("huge").unwrap(), alone("huge").unwrap());
         let large = World::builder().heap(3 * HEAP).set("SHMEM_HEAP", "huge").unwrap().build().unwrap();
-        for (world, got) in [(&one, "huge pages of 2 MiB from the"), (&two, "huge pages"), (&large, "normal pages")] {
+        for (world, got) in
+            [(&one, "huge pages of 2 MiB from the"), (&two, "huge pages"), (&large, "normal pages: the")]
+        {
             assert!(world.info().contains(&format!("symmetric heaps: PE 0 has {got}")), "{}", world.info());
             exercise(world).unwrap();
         }
-        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
-        assert_eq!(maps.lines().filter(|line| *line == "KernelPageSize:     2048 kB").count(), 2);
+        assert_eq!(in_smaps("KernelPageSize:     2048 kB"), 2);
+        drop((one, two, large));
+        set("0", "advise");
+        let world = alone("huge").unwrap();
+        let got = "symmetric heaps: PE 0 has normal pages, which the kernel joins to huge ones where it can";
+        assert!(world.info().contains(got), "{}", world.info());
+        exercise(&world).unwrap();
+        assert_eq!(in_smaps("ShmemPmdMapped:     4096 kB"), 1);
     });
-    if !is_child(TEST) {
-        std::fs::write(POOL, "0").unwrap();
-        assert_eq!(std::fs::read_to_string(POOL).unwrap().trim(), "0", "pages are still in use");
-    }
+    set("0", joins);
+    assert_eq!(std::fs::read_to_string(POOL).unwrap().trim(), "0", "pages are still in use");
     tested.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }
 

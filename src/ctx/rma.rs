@@ -377,3 +377,48 @@ impl<S: Sharing> std::fmt::Debug for Scope<'_, '_, S> {
         f.debug_struct("Scope").field("ctx", self.ctx).finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{ExternalMemory, Shared, World};
+
+    const PAGE: usize = 4096;
+    const BYTES: usize = 4 << 20;
+
+    #[test]
+    fn what_is_carried_arrives_whole_though_it_overlaps() {
+        let start = vec![0_u8; BYTES + PAGE].leak().as_mut_ptr();
+        let start = start.wrapping_add(start.align_offset(PAGE));
+        // SAFETY: the bytes are there for ever, with a page more, and nobody else knows of them.
+        let memory = unsafe { ExternalMemory::new(start, BYTES) }.unwrap();
+        let world = World::builder().external_heap(memory).build().unwrap();
+        let ctx = world.ctx::<Shared>();
+        let block = world.alloc::<u32>(1 << 19).unwrap();
+        let peer = &ctx.peers[0];
+        let carry = |from: usize, to: usize, len: usize| {
+            let values: Vec<u32> = (0..1 << 19).map(|i| i * 3 + len as u32).collect();
+            block.sym().copy_from(&values).unwrap();
+            let at = |index: usize| block.sym().at(index).unwrap().offset();
+            // SAFETY: both ranges lie in the block.
+            unsafe { ctx.link().carry((peer, at(from)), (peer, at(to)), 4 * len) }.unwrap();
+            let mut expected = values;
+            expected.copy_within(from..from + len, to);
+            assert!(block.sym().to_vec() == expected, "{len} elements from {from} to {to}");
+        };
+        const PART: usize = 1 << 16;
+        for len in [0, 1, PART - 1, PART, PART + 1, 3 * PART + 7] {
+            for (from, to) in
+                [(0, 0), (0, 1), (1, 0), (0, PART), (PART, 0), (5, PART + 9), (PART + 9, 5), (0, 4 * PART)]
+            {
+                carry(from, to, len);
+            }
+        }
+        // Between the user's heap and what lies before it.
+        let space = world.team().workspace().cast::<u32>().unwrap();
+        space.fill(9);
+        // SAFETY: both objects have as many elements.
+        unsafe { ctx.link().carry((peer, space.offset()), (peer, block.sym().offset()), 4 * space.len()) }.unwrap();
+        assert!(block.sym().slice(..space.len()).unwrap().to_vec() == vec![9; space.len()]);
+        world.free(block).unwrap();
+    }
+}

@@ -273,7 +273,7 @@ mod tests {
     fn a_heap_of_huge_pages_is_whole_pages() {
         let config = Config { heap_size: Some((2 << 20) + 1), ..Config::default() };
         let huge = Joined { multiple: 2 << 20, ..pe("a", 1 << 30) };
-        assert_eq!(plan(&[huge.clone()], &config).unwrap().heap, 4 << 20);
+        assert_eq!(plan(std::slice::from_ref(&huge), &config).unwrap().heap, 4 << 20);
         assert_eq!(plan(&[huge], &Config::default()).unwrap().heap % (2 << 20), 0);
     }
 
