@@ -57,10 +57,11 @@ pub(super) fn start(
     let users = made.user.map(|user| boot.hand_over(user, &plan.host)).transpose()?;
     let board = Arc::new(Board::attach(&descriptors[0], front, &plan.host)?);
     let mut mapped: Vec<Option<Segment>> = (0..n_pes).map(|_| None).collect();
-    for (i, &pe) in plan.host.iter().enumerate().filter(|(_, pe)| **pe != me) {
+    for (i, (&pe, control)) in plan.host.iter().zip(descriptors).enumerate().filter(|(_, (pe, _))| **pe != me) {
         let user = users.as_ref().map(|users| users[i].as_ref());
-        mapped[pe] = Some(memory.attach(&plan.layout, extra(pe), &descriptors[i], user, plan.slices[i])?);
+        mapped[pe] = Some(memory.attach(&plan.layout, extra(pe), &control, user, plan.slices[i])?);
     }
+    drop(users);
     tracing::debug!(me, memory = made.what, regions = ?made.segment.regions(), "heap mapped");
     // Threads of one process end together, and a launcher sees the ends of its processes.
     let alone_in_this = config.rendezvous.is_some() && !boot.led() && n_pes > 1;
