@@ -21,6 +21,8 @@ pub(crate) struct Core {
     pub(crate) living: Mutex<Option<Arc<Group>>>,
     /// The PEs of this host.
     pub(crate) shared: Arc<Group>,
+    /// The number of each PE's host.
+    pub(crate) hosts: Vec<usize>,
     pub(crate) config: Config,
     /// What memory the heaps of all PEs have, in words.
     pub(crate) memory: String,

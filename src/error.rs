@@ -340,9 +340,7 @@ pub enum ErrorKind {
     #[error(transparent)]
     Other(Box<dyn std::error::Error + Send + Sync>),
     /// PEs on different hosts, between which there is no network route.
-    #[error(
-        "PE {pe} is on another host ({host}) than PE 0 ({own}): there is no route between hosts yet, only shared memory"
-    )]
+    #[error("PE {pe} is on another host ({host}) than PE 0 ({own}), and there is no network between them: {why}")]
     NoRoute {
         /// The first PE on another host.
         pe: usize,
@@ -350,6 +348,42 @@ pub enum ErrorKind {
         host: String,
         /// The identity of PE 0's host.
         own: String,
+        /// Which PE has no network, and what it lacks.
+        why: String,
+    },
+    /// The way to a PE over a network card has failed, or there is none.
+    #[error("the way to PE {pe} over {device} has failed: {what}")]
+    Fabric {
+        /// The PE that was to be reached.
+        pe: usize,
+        /// The network card of this PE, and its port: `mlx5_0:1`.
+        device: String,
+        /// What happened, in the words of the card where it has any, and what to look at.
+        what: String,
+    },
+    /// A network card that does not work, or is not there.
+    #[error("the network card {device} cannot be used: {what}")]
+    Card {
+        /// The network card of this PE, and its port.
+        device: String,
+        /// What it lacks.
+        what: String,
+    },
+    /// Memory that cannot be locked, as a network card needs it.
+    #[error(
+        "{device} needs {need} bytes of memory locked, and that failed: {source}; RLIMIT_MEMLOCK allows {have}; raise it \
+         (`ulimit -l unlimited`, LimitMEMLOCK=infinity in a systemd unit, `--ulimit memlock=-1` for a container), or \
+         reduce SHMEM_SYMMETRIC_SIZE"
+    )]
+    Locked {
+        /// The network card of this PE, and its port.
+        device: String,
+        /// Bytes that were to be locked, beside what is already.
+        need: usize,
+        /// Bytes that the limit of the process allows in all.
+        have: u64,
+        /// The system's answer.
+        source: std::io::Error,
     },
     /// A call of the operating system failed.
     #[error("{what} failed: {source}")]

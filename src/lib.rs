@@ -35,6 +35,7 @@
 //! | `group` | members of a team, their barrier and agreement | `transport` and below |
 //! | `core` | what world, teams and contexts share | `group` and below |
 //! | `ctx`, `team`, `channel`, `world` | the public face, `world` on top | everything below, in this order |
+//! | [`checkup`] | whether this host is fit for jobs | what start-up uses |
 //!
 //! `tests/layers.rs` keeps this table.
 //!
@@ -66,6 +67,7 @@
 
 pub mod boot;
 mod channel;
+pub mod checkup;
 pub mod config;
 mod core;
 mod ctx;
@@ -86,7 +88,8 @@ pub use elem::{AmoBits, AmoElem, AmoInt, Elem, Width};
 pub use error::{Error, ErrorKind, Result};
 pub use heap::{ExternalMemory, Reservation, SymBox, SymSlice};
 pub use team::{Calling, Meeting, Team};
-pub use world::{Builder, World, local, run};
+pub use transport::roce::sim::turns::Fault;
+pub use world::{Builder, World, local, run, simulate};
 
 #[cfg(test)]
 mod tests {

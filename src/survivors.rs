@@ -14,7 +14,7 @@ use crate::group::Group;
 use crate::sync::gather::SHOWN;
 use crate::sync::{Call, Idle, Why, Words};
 use crate::watch::lookout::peer_lost;
-use crate::watch::{How, Loss, State};
+use crate::watch::{Board, How, Loss, State};
 
 /// Makes the team of those that are left of `group`. Collective over them. Blocks.
 #[track_caller]
@@ -41,8 +41,12 @@ pub(crate) fn survivors(core: &Core, group: &Group) -> Result<Group> {
 /// The members that are not lost and have not left, as world numbers in the team's order.
 pub(crate) fn left(core: &Core, group: &Group) -> Vec<usize> {
     let board = core.link.lookout().board();
-    let lives = |pe: &usize| board.row(*pe).is_some_and(|row| row.how().is_none() && row.state() == State::Running);
-    group.members().filter(lives).collect()
+    group.members().filter(|pe| lives(board, *pe)).collect()
+}
+
+/// Whether a PE is not lost, and has not left, which can be seen of those of this host.
+fn lives(board: &Board, pe: usize) -> bool {
+    board.how(pe).is_none() && board.row(pe).is_none_or(|row| row.state() == State::Running)
 }
 
 /// This PE has told the others that it gives up, and they go on without it.
@@ -78,20 +82,18 @@ fn exchange(
     mine: [u64; SHOWN],
 ) -> Result<Vec<[u64; SHOWN]>> {
     let (link, board) = (&core.link, core.link.lookout().board());
-    let rows: Vec<_> = left.iter().filter_map(|pe| board.row(*pe)).collect();
-    if let Some(row) = link.lookout().row() {
-        row.gather(slot).show(&row, phase, key, mine);
-    }
-    let mut shown: Vec<Option<[u64; SHOWN]>> = vec![None; rows.len()];
+    let place = core.layout.gather(slot);
+    place.show(link, link.me(), phase, key, mine)?;
+    let mut shown: Vec<Option<[u64; SHOWN]>> = vec![None; left.len()];
     let mut look = || -> Result<Option<usize>> {
-        for (row, shown) in rows.iter().zip(&mut shown).filter(|(_, shown)| shown.is_none()) {
-            *shown = row.gather(slot).look(row, phase, key);
-            if shown.is_none() && (row.how().is_some() || row.state() != State::Running) {
-                let how = row.how().unwrap_or(How::Exited(0));
-                return Err(peer_lost(Loss { pe: row.pe, how }));
+        for (&pe, shown) in left.iter().zip(&mut shown).filter(|(_, shown)| shown.is_none()) {
+            *shown = place.look(link, pe, phase, key)?;
+            if shown.is_none() && !lives(board, pe) {
+                let how = board.how(pe).unwrap_or(How::Exited(0));
+                return Err(peer_lost(Loss { pe, how }));
             }
         }
-        Ok(rows.iter().zip(&shown).find(|(_, shown)| shown.is_none()).map(|(row, _)| row.pe))
+        Ok(left.iter().zip(&shown).find(|(_, shown)| shown.is_none()).map(|(pe, _)| *pe))
     };
     let mut idle = Idle::default();
     let outcome = loop {

@@ -13,8 +13,8 @@ use crate::error::{ErrorKind, Result};
 use crate::group::{Group, Split, by_value, digest};
 use crate::heap::SymSlice;
 use crate::survivors::{left, survivors};
+use crate::sync::Call;
 use crate::sync::barrier::{Arrival, PAYLOAD};
-use crate::sync::{Call, Words};
 use crate::watch::Begun;
 use crate::watch::lookout::Open;
 
@@ -97,6 +97,11 @@ impl<'w> Team<'w> {
         self.group.agree(&self.core.link, Call::Sync, 0)
     }
 
+    /// The host of each member, by a number that it has in the whole job: PEs with the same number share memory.
+    pub fn hosts(&self) -> Vec<usize> {
+        self.group.members().map(|pe| self.core.hosts[pe]).collect()
+    }
+
     /// Completes this PE's puts everywhere, then blocks until all members have done so: afterwards all of them see all
     /// that was put before. Collective over the team.
     ///
@@ -105,7 +110,7 @@ impl<'w> Team<'w> {
     #[inline]
     #[track_caller]
     pub fn barrier(&self) -> Result<()> {
-        self.core.link.quiet()?;
+        self.core.link.quiet(None)?;
         self.group.agree(&self.core.link, Call::Barrier, 0)
     }
 

@@ -55,7 +55,7 @@ const SIZES: [usize; 12] = [0, 1, 2, 7, 8, 31, 64, 65, 127, 1000, 4099, 70_001];
 fn everywhere(scenario: impl Fn(&World) -> Result<()> + Sync) {
     for n in [1, 2, 3, 5] {
         shmem::local(n, &scenario).unwrap_or_else(|error| panic!("n = {n}: {error}"));
-        for setting in [("SHMEM_STREAM_FROM", "1"), ("SHMEM_ROUTE", "shuffle")] {
+        for setting in [("SHMEM_STREAM_FROM", "1"), ("SHMEM_ROUTE", "sim")] {
             job(n, setting, &scenario);
         }
     }

@@ -193,7 +193,7 @@ fn every_call_in_a_child_is_an_error() {
 #[test]
 fn every_call_in_a_child_over_shuffle() {
     let test = "every_call_in_a_child_over_shuffle";
-    alone(test, &[2], || common::child(|builder| builder.set("SHMEM_ROUTE", "shuffle").unwrap(), every_call));
+    alone(test, &[2], || common::child(|builder| builder.set("SHMEM_ROUTE", "sim").unwrap(), every_call));
 }
 
 /// The same in checked mode.
@@ -266,7 +266,7 @@ fn children_that_end_leave_the_job_alone() {
 #[test]
 fn children_that_end_leave_the_job_alone_over_shuffle() {
     let test = "children_that_end_leave_the_job_alone_over_shuffle";
-    let build = || child_builder().set("SHMEM_ROUTE", "shuffle").unwrap().build().unwrap();
+    let build = || child_builder().set("SHMEM_ROUTE", "sim").unwrap().build().unwrap();
     alone(test, &[2], || children_that_end(build()));
 }
 

@@ -58,6 +58,8 @@ const LAYERS: &[(&str, &[&str])] = &[
             "watch",
         ],
     ),
+    // Whether this host is fit for jobs: judges what start-up would find, and starts nothing.
+    ("checkup", &["boot", "config", "heap", "transport", "world"]),
 ];
 
 /// Files that may hold unsafe code: those whose `mod` line allows it, and why.
@@ -73,7 +75,17 @@ const UNSAFE: &[&str] = &[
     // Turns offsets into addresses of a mapped peer.
     "transport/link.rs",
     "transport/loopback.rs",
-    "transport/shuffle.rs",
+    "transport/pieces.rs",
+    // Reads the bell on which waiters sleep.
+    "transport/rest.rs",
+    // Copies between private memory and what the network card reaches.
+    "transport/private.rs",
+    // A network card in memory.
+    "transport/roce/sim/mod.rs",
+    "transport/roce/sim/pair.rs",
+    // Calls the verbs library, which is C.
+    "transport/roce/verbs/device.rs",
+    "transport/roce/verbs/pair.rs",
     // Turns typed buffers into addresses.
     "ctx/rma.rs",
     // Combines elements of several peers.
@@ -102,6 +114,11 @@ const CONFINED: &[Confined] = &[
             // The processor's atomics on a mapped peer, and the fences.
             "transport/loopback.rs",
             "transport/link.rs",
+            // The fences of the bell, and of news from other hosts.
+            "transport/rest.rs",
+            "transport/remote.rs",
+            // What a card does to memory, in order.
+            "transport/roce/sim/pair.rs",
             // How many PEs have an unfinished line: a count inside the launcher.
             "boot/launch/output.rs",
         ],
@@ -116,8 +133,17 @@ const CONFINED: &[Confined] = &[
     Confined {
         words: &["futex", "membarrier"],
         places: &[
-            // Where waiters sleep.
+            // Where waiters sleep, and are made ready to.
+            "transport/rest.rs",
             "transport/link.rs",
+        ],
+    },
+    Confined {
+        words: &["rdma_sys"],
+        places: &[
+            // Everything above them works without a device.
+            "transport/roce/verbs/device.rs",
+            "transport/roce/verbs/pair.rs",
         ],
     },
     // Nowhere: what is not done is not in the source, and what can fail returns an error.

@@ -393,7 +393,7 @@ fn a_pe_fails_with_puts_on_their_way() {
     for _ in 0..20 {
         let results = job(
             3,
-            |builder| builder.set("SHMEM_ROUTE", "shuffle").unwrap().heap(1 << 20),
+            |builder| builder.set("SHMEM_ROUTE", "sim").unwrap().heap(1 << 20),
             |world| {
                 let block = world.alloc::<u64>(1000)?;
                 world.barrier_all()?;

@@ -35,7 +35,7 @@ fn nothing_is_left_behind() {
                 let n = 1 + round % 5;
                 shmem::local(n, ring).unwrap();
                 job(n, |builder| builder.heap(1 << 20), ring).into_iter().for_each(|pe| pe.unwrap());
-                job(n, |builder| builder.set("SHMEM_ROUTE", "shuffle").unwrap().heap(1 << 20), ring)
+                job(n, |builder| builder.set("SHMEM_ROUTE", "sim").unwrap().heap(1 << 20), ring)
                     .into_iter()
                     .for_each(|pe| pe.unwrap());
                 let failed = shmem::local(n, |world| {

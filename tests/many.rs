@@ -86,7 +86,7 @@ fn many_pes_need_few_descriptors() {
 
 #[test]
 fn many_pes_over_the_delaying_route() {
-    for pe in job(17, |builder| builder.heap(1 << 20).set("SHMEM_ROUTE", "shuffle").unwrap(), everything) {
+    for pe in job(17, |builder| builder.heap(1 << 20).set("SHMEM_ROUTE", "sim").unwrap(), everything) {
         pe.unwrap();
     }
 }

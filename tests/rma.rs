@@ -335,7 +335,7 @@ fn peers_memory_is_reached_through_pointers() {
     // Where puts go over the network, a pointer would bypass their order.
     common::job(
         2,
-        |builder| builder.set("SHMEM_ROUTE", "shuffle").unwrap(),
+        |builder| builder.set("SHMEM_ROUTE", "sim").unwrap(),
         |world| {
             let word = world.alloc::<u64>(1)?;
             assert!(world.ctx::<Shared>().ptr(word.sym(), 1 - world.me())?.is_none());

@@ -333,7 +333,7 @@ fn without_a_further_call(world: &World) -> Result<()> {
 #[test]
 fn a_signal_needs_no_further_call() {
     shmem::local(2, without_a_further_call).unwrap();
-    for pe in common::job(2, |builder| builder.set("SHMEM_ROUTE", "shuffle").unwrap(), without_a_further_call) {
+    for pe in common::job(2, |builder| builder.set("SHMEM_ROUTE", "sim").unwrap(), without_a_further_call) {
         pe.unwrap();
     }
 }

@@ -40,13 +40,16 @@ impl Call {
     }
 
     /// What the PEs compare in the first meeting.
-    #[inline]
     pub(crate) fn digest(&self, number: u64) -> u64 {
+        self.print().digest(number)
+    }
+
+    /// What the digests of all calls of this kind have in common.
+    pub(crate) fn print(&self) -> Print {
         let (code, root) = self.code;
         let modes = u64::from(self.in_place) | u64::from(self.strict) << 1;
         let root = root.map_or(0, |root| root as u64 + 1);
         let parts = [
-            number,
             code,
             root,
             self.len as u64,
@@ -55,9 +58,8 @@ impl Call {
             self.more.as_ref().map_or(0, |more| more.0),
             modes,
         ];
-        // Products that do not wait for each other: this is paid for in every call.
         let sum = |sum: u64, (part, key): (&u64, &u64)| sum.wrapping_add(part.wrapping_mul(*key));
-        last(parts.iter().zip(&KEYS).fold(0, sum))
+        Print(parts.iter().zip(&KEYS[1..]).fold(0, sum))
     }
 
     /// What is said in the report.
@@ -82,6 +84,18 @@ impl Call {
         text += if self.in_place { ", in place" } else { "" };
         text += if self.strict { ", strict)" } else { ")" };
         text
+    }
+}
+
+/// All that is compared of a call but its number: found once for calls that are alike.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Print(u64);
+
+impl Print {
+    /// What the PEs compare in the first meeting of the call with this number.
+    #[inline]
+    pub(crate) fn digest(self, number: u64) -> u64 {
+        last(self.0.wrapping_add(number.wrapping_mul(KEYS[0])))
     }
 }
 

@@ -12,7 +12,7 @@ use std::panic::Location;
 
 use shmem::{Elem, Error, ErrorKind, Reservation, Result, SymSlice, Team, World};
 
-use crate::call::Call;
+use crate::call::{Call, Print};
 use crate::hand::{Hand, Objects, Reduction};
 use crate::plan::{Collective, Hosts};
 use crate::plans::{Algorithm, Room};
@@ -187,11 +187,11 @@ impl<'t> Coll<'t> {
             Err(error) => return refuse(error, &mut state.lane),
         };
         let mut call = Call::even(what, len, elem, op);
-        let way = match self.way(&mut state.ways, what, &mut call, &mut objects, reduction) {
+        let (way, print) = match self.way(&mut state.ways, what, &mut call, &mut objects, reduction) {
             Ok(way) => way,
             Err(error) => return refuse(error, &mut state.lane),
         };
-        let (digest, buffers) = (self.digest(&call, number), self.buffers(number, objects));
+        let (digest, buffers) = (self.digest(print, number), self.buffers(number, objects));
         let report = || call.text(number);
         let site = Location::caller();
         let calling = || self.team.calling(what.name(), number, site);
@@ -216,8 +216,8 @@ impl<'t> Coll<'t> {
         let from = Origin { call: what.name(), number, site: Location::caller() };
         let prepared = checked.and_then(|(len, objects)| {
             let (mut call, mut objects) = (Call::even(what, len, elem, op), self.placed(objects, from)?);
-            let way = self.way(&mut state.ways, what, &mut call, &mut objects, reduction.as_deref())?;
-            Ok((Run::new(way, self.digest(&call, number)), call, self.buffers(number, objects)))
+            let (way, print) = self.way(&mut state.ways, what, &mut call, &mut objects, reduction.as_deref())?;
+            Ok((Run::new(way, self.digest(print, number)), call, self.buffers(number, objects)))
         });
         let task: Box<dyn Task + 't> = match prepared {
             Ok((run, call, buffers)) => Box::new(Started { number, call, run, buffers, reduction }),
@@ -228,8 +228,8 @@ impl<'t> Coll<'t> {
 
     /// What the PEs compare in a call's first meeting.
     #[inline]
-    fn digest(&self, call: &Call, number: u64) -> u64 {
-        if self.compared { call.digest(number) } else { 0 }
+    fn digest(&self, print: Print, number: u64) -> u64 {
+        if self.compared { print.digest(number) } else { 0 }
     }
 
     /// Runs a task to its end, of which `make` is told the number; reports show it by its name.

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use shmem::config::show_size;
 use shmem::{Error, ErrorKind, Result, SymSlice, World};
 
-use crate::call::Call;
+use crate::call::{Call, Print};
 use crate::coll::Coll;
 use crate::hand::{Buffers, Objects, Reduction};
 use crate::plan::{Collective, Plan, Problem, Step, Uneven};
@@ -56,27 +56,46 @@ impl Way {
 #[derive(Default)]
 pub(crate) struct Ways {
     all: HashMap<Kind, Rc<Way>>,
-    latest: Option<(Kind, Rc<Way>)>,
+    latest: Option<Latest>,
+}
+
+/// What the next call will be like, if it is like the latest.
+struct Latest {
+    kind: Kind,
+    way: Rc<Way>,
+    /// The names that the call's print was made of.
+    names: [&'static str; 2],
+    print: Print,
 }
 
 impl Ways {
-    fn get(&mut self, kind: Kind, find: impl FnOnce() -> Result<Way>) -> Result<Rc<Way>> {
-        if let Some((_, way)) = self.latest.as_ref().filter(|(latest, _)| *latest == kind) {
-            return Ok(Rc::clone(way));
+    fn get(&mut self, kind: Kind, call: &Call, find: impl FnOnce() -> Result<Way>) -> Result<(Rc<Way>, Print)> {
+        let names = [call.elem, call.op];
+        // The same names stand at the same place, as a rule; where they do not, the print is made again.
+        let same = |latest: &Latest| latest.kind == kind && std::iter::zip(latest.names, names).all(is_same);
+        if let Some(latest) = self.latest.as_ref().filter(|latest| same(latest)) {
+            return Ok((Rc::clone(&latest.way), latest.print));
         }
         let way = match self.all.get(&kind) {
             Some(way) => Rc::clone(way),
             None => Rc::new(find()?),
         };
         self.all.entry(kind).or_insert_with(|| Rc::clone(&way));
-        self.latest = Some((kind, Rc::clone(&way)));
-        Ok(way)
+        let print = call.print();
+        self.latest = Some(Latest { kind, way: Rc::clone(&way), names, print });
+        Ok((way, print))
     }
 
     /// The algorithm of the latest call.
     pub(crate) fn latest_algorithm(&self) -> Option<Algorithm> {
-        self.latest.as_ref().map(|(_, way)| way.algorithm)
+        self.latest.as_ref().map(|latest| latest.way.algorithm)
     }
+}
+
+/// Whether two names are one.
+#[inline]
+fn is_same((one, other): (&'static str, &'static str)) -> bool {
+    std::ptr::eq(one, other)
 }
 
 impl<'t> Coll<'t> {
@@ -89,7 +108,7 @@ impl<'t> Coll<'t> {
         Buffers { objects, work: self.work, slots: self.slots[(number % 2) as usize] }
     }
 
-    /// Checks the objects of a call, which in place become the whole buffer, and finds how it is done.
+    /// Checks the objects of a call, which in place become the whole buffer, and finds how it is done and what is compared.
     #[inline]
     pub(crate) fn way(
         &self,
@@ -98,7 +117,7 @@ impl<'t> Coll<'t> {
         call: &mut Call,
         objects: &mut Objects<'_>,
         reduction: Option<&dyn Reduction>,
-    ) -> Result<Rc<Way>> {
+    ) -> Result<(Rc<Way>, Print)> {
         let in_place = self.aliasing(what, call.len, objects)?;
         call.in_place = in_place;
         call.strict = self.strict;
@@ -110,7 +129,7 @@ impl<'t> Coll<'t> {
         }
         let partial = reduction.map_or(Partial::Elements, |reduction| reduction.partial(what));
         let kind = Kind { what, len: call.len, size: objects.size, in_place, whole: self.strict, partial };
-        ways.get(kind, || self.find(kind, call))
+        ways.get(kind, call, || self.find(kind, call))
     }
 
     #[cold]

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use shmem::boot::launch::{self, Bind, Job, OnFailure, Stdin, say};
+use shmem::checkup::Checkup;
 use shmem::config::{self, Config, SETTINGS};
 
 /// Status for a command line that makes no sense.
@@ -24,10 +25,11 @@ const USAGE: u8 = 2;
 #[command(name = "shmemrun", version)]
 #[command(override_usage = "shmemrun -n N [OPTIONS] PROGRAM [ARGS]...\n       \
                             shmemrun -n N [OPTIONS] --example NAME [--] [ARGS]...\n       \
-                            shmemrun --status [JOB]")]
+                            shmemrun --status [JOB]\n       \
+                            shmemrun --check [-n N] [--heap SIZE]")]
 struct Line {
     /// Number of PEs; more than there are cores is fine
-    #[arg(short, value_name = "N", value_parser = pes, required_unless_present_any = ["info", "status"])]
+    #[arg(short, value_name = "N", value_parser = pes, required_unless_present_any = ["info", "status", "check"])]
     n: Option<usize>,
     /// Where each PE may run: anywhere, or on one core, PE i on the i-th
     #[arg(long, value_name = "HOW", default_value = "none")]
@@ -59,6 +61,10 @@ struct Line {
     /// Prints the settings in force and exits
     #[arg(long)]
     info: bool,
+    /// Looks whether this host is fit for jobs (memory, limits, RDMA devices, …) and says what to do; exit status 1 if
+    /// anything does not work
+    #[arg(long)]
+    check: bool,
     /// Says what the PEs of a running job do; JOB is the process number of its shmemrun, and may be left out if no
     /// other job of yours runs
     #[arg(long, value_name = "JOB")]
@@ -98,6 +104,9 @@ fn main() -> ExitCode {
     };
     if line.info {
         return print_settings();
+    }
+    if line.check {
+        return check(&line);
     }
     if let Some(job) = line.status {
         return print_status(job);
@@ -240,6 +249,26 @@ fn print_status(job: Option<u32>) -> ExitCode {
         Err(why) => {
             say(why);
             ExitCode::FAILURE
+        }
+    }
+}
+
+fn check(line: &Line) -> ExitCode {
+    let config = Config::from_env().and_then(|mut config| {
+        line.heap.as_ref().map_or(Ok(()), |heap| config.set("SHMEM_SYMMETRIC_SIZE", heap))?;
+        Ok(config)
+    });
+    match config {
+        Ok(config) => {
+            use std::io::Write;
+            let checkup = Checkup::of_this_host(&config, line.n);
+            // Whoever asked for it may have closed the pipe.
+            let _ = std::io::stdout().write_all(checkup.to_string().as_bytes());
+            ExitCode::from(u8::from(checkup.fails()))
+        }
+        Err(e) => {
+            say(e);
+            ExitCode::from(USAGE)
         }
     }
 }

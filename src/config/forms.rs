@@ -70,6 +70,14 @@ pub(super) fn word(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
+/// A list with commas between, each part of which `is_part`; with `^` or `=` before the whole of it.
+pub(super) fn list(text: &str, is_part: fn(&str) -> bool) -> Option<String> {
+    let (mark, rest) = text.split_at(usize::from(text.starts_with(['^', '='])));
+    let plain = |part: &str| is_part(part) && !part.contains(|c: char| c.is_whitespace() || "^=".contains(c));
+    let parts = rest.split(',').map(str::trim_ascii).map(|part| plain(part).then_some(part));
+    parts.collect::<Option<Vec<_>>>().map(|parts| format!("{mark}{}", parts.join(",")))
+}
+
 fn decimal(text: &str) -> Option<f64> {
     let plain = text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
     text.parse().ok().filter(|_| plain)
@@ -183,6 +191,17 @@ mod tests {
         assert_eq!(whole("64", 2..=64), Some(64));
         for text in ["1", "65", "", "+3", "-3", "3.0", "3k", "99999999999999999999999"] {
             assert_eq!(whole(text, 2..=64), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn lists_have_parts_and_a_mark_before_all_of_them() {
+        let read = |text| list(text, |part| !part.is_empty() && part != "bad");
+        for (text, same) in [("a", "a"), ("a, b ,c:1", "a,b,c:1"), ("^a,b", "^a,b"), ("=a", "=a"), ("^ a", "^a")] {
+            assert_eq!(read(text).as_deref(), Some(same));
+        }
+        for text in ["", "^", "=", ",", "a,", ",a", "a,^b", "^=a", "^^a", "a b", "a=b", "bad", "a,bad"] {
+            assert_eq!(read(text), None, "{text}");
         }
     }
 

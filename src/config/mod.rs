@@ -42,8 +42,10 @@ pub enum RouteChoice {
     /// The fastest that connects two PEs.
     #[default]
     Auto,
-    /// A transport for tests, which delays and reorders whatever the memory model lets it.
-    Shuffle,
+    /// RoCE between hosts; and within, if there is only one.
+    Roce,
+    /// A simulated network in its place, which delays and reorders whatever the memory model lets it.
+    Sim,
 }
 
 /// Where the memory of the symmetric heap comes from.
@@ -93,8 +95,16 @@ pub struct Config {
     pub coll_strict: bool,
     /// The identity of this host, in place of the machine's own.
     pub host: Option<String>,
+    /// How many hosts this machine plays.
+    pub hosts: Option<usize>,
     /// Which way transfers take.
     pub route: RouteChoice,
+    /// The ports of RDMA devices that may be used, as a list of names.
+    pub hca: Option<String>,
+    /// The entry of their GID tables.
+    pub gid_index: Option<u8>,
+    /// The network devices whose addresses they may have, as a list of names and networks.
+    pub ifname: Option<String>,
     /// Where the flight recorders of all PEs are written when one is lost; `off` for nowhere.
     pub flight_file: Option<String>,
     /// Whether accesses to symmetric memory are checked for what is wrong beyond any doubt.
@@ -134,7 +144,11 @@ impl Default for Config {
             coll_table: None,
             coll_strict: false,
             host: None,
+            hosts: None,
             route: RouteChoice::Auto,
+            hca: None,
+            gid_index: None,
+            ifname: None,
             flight_file: None,
             check: false,
             info: false,

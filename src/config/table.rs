@@ -1,6 +1,6 @@
 //! The settings, a row each. A new setting is a row here and a field of [`super::Config`]; everything else follows.
 
-use super::forms::{limit, parse_size, show_limit, show_size, switch, whole, word};
+use super::forms::{limit, list, parse_size, show_limit, show_size, switch, whole, word};
 use super::{HeapMemory, RouteChoice, Setting};
 
 /// Every setting of the library.
@@ -168,14 +168,57 @@ pub const SETTINGS: &[Setting] = &[
         show: |c| c.host.clone(),
     },
     Setting {
+        name: "SHMEM_HOSTS",
+        form: "a whole number from 1 to 65536",
+        default: "1",
+        help: "how many hosts each machine plays, for trying: its PEs are dealt to them in blocks",
+        agree: true,
+        internal: false,
+        set: |c, text| put(&mut c.hosts, whole(text, 1..=1 << 16)),
+        show: |c| c.hosts.map(|n| n.to_string()),
+    },
+    Setting {
         name: "SHMEM_ROUTE",
-        form: "`auto` or `shuffle`",
+        form: "`auto`, `roce` or `sim`",
         default: "auto",
-        help: "the way of transfers: the fastest, or a transport for tests that delays and reorders",
+        help: "the way between hosts, and within if there is only one: auto, RoCE, or a network for tests that is simulated \
+               in memory, delays and reorders",
         agree: true,
         internal: false,
         set: |c, text| put(&mut c.route, ROUTES.iter().find(|(name, _)| is(text, name)).map(|(_, route)| *route)),
         show: |c| ROUTES.iter().find(|(_, route)| *route == c.route).map(|(name, _)| (*name).to_owned()),
+    },
+    Setting {
+        name: "SHMEM_HCA",
+        form: "RDMA devices, with or without a port, like `mlx5_0:1,mlx5_2` or `mlx5` for all that begin so; `^` in front \
+               for all but these, `=` for whole names only",
+        default: "all that are usable",
+        help: "the ports that RoCE goes through; PEs of a host are spread over them",
+        agree: false,
+        internal: false,
+        set: |c, text| put(&mut c.hca, list(text, is_port)),
+        show: |c| c.hca.clone(),
+    },
+    Setting {
+        name: "SHMEM_GID_INDEX",
+        form: "a whole number from 0 to 255",
+        default: "the best",
+        help: "the entry of a port's GID table, which is the address that RoCE uses",
+        agree: false,
+        internal: false,
+        set: |c, text| put(&mut c.gid_index, whole(text, 0..=255).and_then(|n| u8::try_from(n).ok())),
+        show: |c| c.gid_index.map(|n| n.to_string()),
+    },
+    Setting {
+        name: "SHMEM_IFNAME",
+        form: "network devices, addresses or networks, like `eth0,10.1.0.0/16` or `eth` for all that begin so; `^` in front \
+               for all but these, `=` for whole names only",
+        default: "any",
+        help: "whose addresses RoCE may use",
+        agree: false,
+        internal: false,
+        set: |c, text| put(&mut c.ifname, list(text, is_network)),
+        show: |c| c.ifname.clone(),
     },
     Setting {
         name: "SHMEM_FLIGHT_FILE",
@@ -271,7 +314,8 @@ pub const SETTINGS: &[Setting] = &[
 
 const SWITCH: &str = "nothing or 1 for on; 0, false, no or off for off";
 
-const ROUTES: [(&str, RouteChoice); 2] = [("auto", RouteChoice::Auto), ("shuffle", RouteChoice::Shuffle)];
+const ROUTES: [(&str, RouteChoice); 3] =
+    [("auto", RouteChoice::Auto), ("roce", RouteChoice::Roce), ("sim", RouteChoice::Sim)];
 
 fn put<F, T: Into<F>>(field: &mut F, value: Option<T>) -> Option<()> {
     *field = value?.into();
@@ -298,6 +342,18 @@ fn show_heap(heap: &HeapMemory) -> String {
         HeapMemory::Huge => "huge".to_owned(),
         HeapMemory::File(path) => format!("file:{path}"),
     }
+}
+
+/// `mlx5_0` or `mlx5_0:1`.
+fn is_port(text: &str) -> bool {
+    let (device, port) = text.split_once(':').unwrap_or((text, "1"));
+    !device.is_empty() && !device.contains('/') && whole(port, 1..=255).is_some()
+}
+
+/// A name, an address, or a network with the length of its prefix.
+fn is_network(text: &str) -> bool {
+    let (base, length) = text.split_once('/').unwrap_or((text, "0"));
+    !base.is_empty() && whole(length, 0..=128).is_some()
 }
 
 /// `NAME=NAME,NAME=NAME`, without blanks; what the names mean is their owner's affair.

@@ -23,7 +23,11 @@ const SAMPLES: &[(&str, &str, &str)] = &[
     ("SHMEM_COLL_TABLE", "/etc/shmem table", "/etc/shmem table"),
     ("SHMEM_COLL_DETERMINISTIC", "Strict", "strict"),
     ("SHMEM_HOST_ID", "host a", "host a"),
-    ("SHMEM_ROUTE", "shuffle", "shuffle"),
+    ("SHMEM_HOSTS", "3", "3"),
+    ("SHMEM_ROUTE", "sim", "sim"),
+    ("SHMEM_HCA", "mlx5_0:1, mlx5_2", "mlx5_0:1,mlx5_2"),
+    ("SHMEM_GID_INDEX", "3", "3"),
+    ("SHMEM_IFNAME", "^docker,10.1.0.0/16,fd00::1", "^docker,10.1.0.0/16,fd00::1"),
     ("SHMEM_FLIGHT_FILE", "/tmp/last calls", "/tmp/last calls"),
     ("SHMEM_CHECK", "on", "1"),
     ("SHMEM_INFO", "", "1"),
@@ -104,7 +108,11 @@ fn fields_hold_what_was_set() {
         coll_table: Some("/etc/shmem table".to_owned()),
         coll_strict: true,
         host: Some("host a".to_owned()),
-        route: RouteChoice::Shuffle,
+        hosts: Some(3),
+        route: RouteChoice::Sim,
+        hca: Some("mlx5_0:1,mlx5_2".to_owned()),
+        gid_index: Some(3),
+        ifname: Some("^docker,10.1.0.0/16,fd00::1".to_owned()),
         flight_file: Some("/tmp/last calls".to_owned()),
         check: true,
         info: true,
@@ -154,6 +162,9 @@ fn a_bad_value_is_an_error_that_shows_the_form() {
         ("SHMEM_COLL_DETERMINISTIC", &["", "1", "loose"]),
         ("SHMEM_HOST_ID", &[""]),
         ("SHMEM_ROUTE", &["", "tcp"]),
+        ("SHMEM_HCA", &["", "^", "mlx5_0:", "mlx5_0:0", "mlx5_0:256", "mlx5_0:1:1", ":1", "a,,b", "a b", "/sys"]),
+        ("SHMEM_GID_INDEX", &["", "-1", "256", "auto"]),
+        ("SHMEM_IFNAME", &["", "=", "eth0,", "eth0 eth1", "10.0.0.0/", "10.0.0.0/129", "/8"]),
         ("SHMEM_RENDEZVOUS", &[""]),
         ("SHMEM_JOB_KEY", &[""]),
         ("SHMEM_PE", &["", "-1", "one"]),
@@ -221,7 +232,7 @@ fn valid_names_never_warn() {
 
 #[test]
 fn agreement_lists_what_must_be_equal() {
-    let config = from(&[("SHMEM_SYMMETRIC_SIZE", "1048576"), ("SHMEM_PE", "1"), ("SHMEM_ROUTE", "shuffle")]).unwrap();
+    let config = from(&[("SHMEM_SYMMETRIC_SIZE", "1048576"), ("SHMEM_PE", "1"), ("SHMEM_ROUTE", "sim")]).unwrap();
     let expected = [
         ("SHMEM_SYMMETRIC_SIZE", "1M"),
         ("SHMEM_TEAM_SLOTS", "64"),
@@ -232,7 +243,8 @@ fn agreement_lists_what_must_be_equal() {
         ("SHMEM_COLL_ALGO", "from the table"),
         ("SHMEM_COLL_TABLE", "built in"),
         ("SHMEM_COLL_DETERMINISTIC", "off"),
-        ("SHMEM_ROUTE", "shuffle"),
+        ("SHMEM_HOSTS", "1"),
+        ("SHMEM_ROUTE", "sim"),
         ("SHMEM_CHECK", "0"),
     ];
     assert_eq!(config.agreement(), expected.map(|(name, value)| (name, value.to_owned())));

@@ -1,12 +1,13 @@
 //! Atomics on single elements: correct against all PEs at once, the owner included, and against each other whatever
-//! their kind. Those that return a value block until they have it; the others do not block. All take the first element
-//! of `target`.
+//! their kind. Those that return a value block until they have it; the others do not, except over a network whose card
+//! does not have the operation: it adds to 64 bits and compares and swaps them, and all others are made of that. All take
+//! the first element of `target`.
 
 use crate::ctx::{Access, Ctx, Sharing};
 use crate::elem::{AmoElem, AmoInt};
 use crate::error::Result;
 use crate::heap::SymSlice;
-use crate::transport::AmoOp;
+use crate::transport::amo::AmoOp;
 
 impl<S: Sharing> Ctx<'_, S> {
     /// Reads the element on `pe`.
@@ -25,7 +26,7 @@ impl<S: Sharing> Ctx<'_, S> {
     #[inline]
     #[track_caller]
     pub fn atomic_set<T: AmoElem>(&self, target: SymSlice<'_, T>, value: T, pe: usize) -> Result<()> {
-        self.amo(target, AmoOp::Set, value, value, pe).map(|_| ())
+        self.amo_nbi(target, AmoOp::Set, value, pe)
     }
 
     /// Writes the element on `pe` and returns what it was.
@@ -59,7 +60,7 @@ impl<S: Sharing> Ctx<'_, S> {
     #[inline]
     #[track_caller]
     pub fn atomic_inc<T: AmoInt>(&self, target: SymSlice<'_, T>, pe: usize) -> Result<()> {
-        self.atomic_add(target, T::ONE, pe)
+        self.amo_nbi(target, AmoOp::Add, T::ONE, pe)
     }
 
     /// Adds to the element on `pe`, wrapping, and returns what it was.
@@ -73,7 +74,7 @@ impl<S: Sharing> Ctx<'_, S> {
     #[inline]
     #[track_caller]
     pub fn atomic_add<T: AmoInt>(&self, target: SymSlice<'_, T>, value: T, pe: usize) -> Result<()> {
-        self.atomic_fetch_add(target, value, pe).map(|_| ())
+        self.amo_nbi(target, AmoOp::Add, value, pe)
     }
 
     /// Replaces the element on `pe` by its bitwise and with `value`, and returns what it was.
@@ -87,7 +88,7 @@ impl<S: Sharing> Ctx<'_, S> {
     #[inline]
     #[track_caller]
     pub fn atomic_and<T: AmoInt>(&self, target: SymSlice<'_, T>, value: T, pe: usize) -> Result<()> {
-        self.atomic_fetch_and(target, value, pe).map(|_| ())
+        self.amo_nbi(target, AmoOp::And, value, pe)
     }
 
     /// Replaces the element on `pe` by its bitwise or with `value`, and returns what it was.
@@ -101,7 +102,7 @@ impl<S: Sharing> Ctx<'_, S> {
     #[inline]
     #[track_caller]
     pub fn atomic_or<T: AmoInt>(&self, target: SymSlice<'_, T>, value: T, pe: usize) -> Result<()> {
-        self.atomic_fetch_or(target, value, pe).map(|_| ())
+        self.amo_nbi(target, AmoOp::Or, value, pe)
     }
 
     /// Replaces the element on `pe` by its bitwise exclusive or with `value`, and returns what it was.
@@ -115,7 +116,7 @@ impl<S: Sharing> Ctx<'_, S> {
     #[inline]
     #[track_caller]
     pub fn atomic_xor<T: AmoInt>(&self, target: SymSlice<'_, T>, value: T, pe: usize) -> Result<()> {
-        self.atomic_fetch_xor(target, value, pe).map(|_| ())
+        self.amo_nbi(target, AmoOp::Xor, value, pe)
     }
 
     #[inline(always)]
@@ -123,6 +124,13 @@ impl<S: Sharing> Ctx<'_, S> {
     fn amo<T: AmoElem>(&self, target: SymSlice<'_, T>, op: AmoOp, operand: T, expected: T, pe: usize) -> Result<T> {
         let access = if op == AmoOp::Fetch { Access::Read } else { Access::Write };
         let peer = self.peer(target, 1, access, pe)?;
-        self.link().amo(peer, target, op, operand, expected)
+        self.link().amo(peer, self.lane, target, op, operand, expected)
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    fn amo_nbi<T: AmoElem>(&self, target: SymSlice<'_, T>, op: AmoOp, operand: T, pe: usize) -> Result<()> {
+        let peer = self.peer(target, 1, Access::Write, pe)?;
+        self.link().amo_nbi(peer, self.lane, target, op, operand)
     }
 }

@@ -126,12 +126,14 @@ impl<X: Sharing> Ctx<'_, X> {
             (_, [target]) if same(target) => return Ok(()),
             (Some(source), [(target, pe)]) => {
                 // SAFETY: both regions hold the bytes and, not being the same, are apart, as check() saw.
-                return unsafe { self.link().put(&self.peers[*pe], target.offset(), source.cast(), bytes) };
+                return unsafe {
+                    self.link().put(&self.peers[*pe], self.lane, target.offset(), source.cast(), bytes, false)
+                };
             }
             (None, [target]) => {
                 if let Some(target) = self.mapped(target) {
                     // SAFETY: as above.
-                    return unsafe { self.link().get(origin, from.0.offset(), target.cast(), bytes) };
+                    return unsafe { self.link().get(origin, self.lane, from.0.offset(), target.cast(), bytes, 0) };
                 }
             }
             _ => {}
@@ -155,7 +157,7 @@ impl<X: Sharing> Ctx<'_, X> {
                     None => {
                         let at = target.0.offset() + part.start * size_of::<T>();
                         // SAFETY: as above.
-                        unsafe { self.link().put(&self.peers[target.1], at, source.cast(), bytes) }?;
+                        unsafe { self.link().put(&self.peers[target.1], self.lane, at, source.cast(), bytes, false) }?;
                     }
                 }
             }

@@ -30,6 +30,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::group::Group;
 use crate::heap::{Gate, Heap, SymSlice};
 use crate::transport::Peer;
+use crate::transport::lane::OnLane;
 use crate::transport::link::Link;
 
 mod sealed {
@@ -41,13 +42,17 @@ pub trait Sharing: sealed::Sealed {
     /// Carries the choice into the context's own `Sync`.
     #[doc(hidden)]
     type Mark;
+    /// Whether each context has a lane of its own on the network.
+    #[doc(hidden)]
+    const ALONE: bool;
 }
 
-/// A context that many threads use at once.
+/// A context that many threads use at once. All shared contexts of a PE are one: what one has put, another completes.
 #[derive(Debug)]
 pub struct Shared;
 
-/// A context of one thread at a time.
+/// A context of one thread at a time. Over a network it has a *lane* of its own (of seven, in turns): what it puts is not
+/// ordered against what other contexts put, and its [`fence`](Ctx::fence) and [`quiet`](Ctx::quiet) need not speak of theirs.
 #[derive(Debug)]
 pub struct Private;
 
@@ -56,10 +61,12 @@ impl sealed::Sealed for Private {}
 
 impl Sharing for Shared {
     type Mark = ();
+    const ALONE: bool = false;
 }
 
 impl Sharing for Private {
     type Mark = Cell<()>;
+    const ALONE: bool = true;
 }
 
 /// What an operation does with an object.
@@ -69,7 +76,8 @@ enum Access {
     Write,
 }
 
-/// A context: PE numbers are those of the team it was made from, and `fence` and `quiet` speak of the puts of this PE.
+/// A context: PE numbers are those of the team it was made from, and `fence` and `quiet` speak of what was put through it,
+/// or, if it is [`Shared`], through any shared context of this PE.
 ///
 /// Every operation checks its arguments first; if one is wrong nothing was written, and the context goes on working.
 /// Besides the errors that it lists, each has [`Forked`](ErrorKind::Forked), and in checked mode
@@ -80,6 +88,8 @@ pub struct Ctx<'t, S: Sharing = Shared> {
     gate: Gate,
     peers: &'t [Peer],
     me: usize,
+    /// On which lane of the network it puts.
+    lane: usize,
     /// Whether it writes where a library has reserved memory: it is that library's own.
     of_library: bool,
     sharing: PhantomData<S::Mark>,
@@ -92,6 +102,7 @@ impl<'t, S: Sharing> Ctx<'t, S> {
             gate: core.heap().gate(),
             peers: group.peers(),
             me: group.me(),
+            lane: if S::ALONE { core.link.next_lane() } else { 0 },
             of_library: false,
             sharing: PhantomData,
         }
@@ -112,6 +123,12 @@ impl<'t, S: Sharing> Ctx<'t, S> {
     #[inline(always)]
     fn link(&self) -> &'t Link {
         &self.core.link
+    }
+
+    /// The words of all PEs as this context's signals reach them.
+    #[inline(always)]
+    fn words(&self) -> OnLane<'t> {
+        OnLane { link: self.link(), lane: self.lane }
     }
 
     /// The same context for a library above this one, which may write to what it has [reserved](crate::World::reserve).

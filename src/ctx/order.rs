@@ -5,29 +5,29 @@ use std::panic::Location;
 use crate::ctx::{Access, Ctx, Sharing};
 use crate::error::Result;
 use crate::heap::SymSlice;
+use crate::sync::Call;
 use crate::sync::lock::Lock;
-use crate::sync::{Call, Words};
 use crate::watch::Begun;
 use crate::watch::lookout::Open;
 
 impl<S: Sharing> Ctx<'_, S> {
-    /// Orders this PE's earlier puts and atomics on each PE before its later ones there. Does not block.
+    /// Orders what this context has put on each PE, and its atomics, before its later ones there. Does not block.
     ///
     /// # Errors
     /// Those of the network, where there is one.
     #[inline]
     pub fn fence(&self) -> Result<()> {
-        self.link().fence()
+        self.link().fence(self.lane)
     }
 
-    /// Blocks until this PE's earlier puts and atomics, on whichever PE, are complete: visible to every PE, and before
-    /// any later read of this PE.
+    /// Blocks until what this context has put, and its atomics, on whichever PE, are complete: visible to every PE, and
+    /// before any later read of this PE.
     ///
     /// # Errors
     /// Those of the network, where there is one.
     #[inline]
     pub fn quiet(&self) -> Result<()> {
-        self.link().quiet()
+        self.link().quiet(Some(self.lane))
     }
 
     /// [`quiet`](Self::quiet) for the listed PEs only.
@@ -37,7 +37,7 @@ impl<S: Sharing> Ctx<'_, S> {
     pub fn quiet_pes(&self, pes: &[usize]) -> Result<()> {
         match pes.iter().find(|pe| **pe >= self.n_pes()) {
             Some(pe) => Err(self.no_such_pe(*pe)),
-            None => self.link().quiet(),
+            None => self.link().quiet(Some(self.lane)),
         }
     }
 
@@ -85,7 +85,7 @@ impl<S: Sharing> Ctx<'_, S> {
     pub fn clear_lock(&self, lock: SymSlice<'_, u64>) -> Result<()> {
         let queue = self.lock(lock)?;
         let _open = self.begin(Call::ClearLock, lock);
-        match self.link().quiet() {
+        match self.link().quiet(None) {
             // Puts to those that live are complete, and they may be waiting for the lock.
             Err(error) if error.kind().is_lost() => {}
             outcome => outcome?,

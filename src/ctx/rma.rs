@@ -32,7 +32,7 @@ impl<S: Sharing> Ctx<'_, S> {
         }
         // SAFETY: the target holds as many elements as the source, just checked; a private buffer does not overlap
         // symmetric memory.
-        unsafe { self.link().put(peer, target.offset(), source.as_ptr().cast(), size_of_val(source)) }
+        unsafe { self.link().put(peer, self.lane, target.offset(), source.as_ptr().cast(), size_of_val(source), false) }
     }
 
     /// Copies the beginning of `source` on `pe` to fill `target`. Blocks until it is there.
@@ -43,13 +43,22 @@ impl<S: Sharing> Ctx<'_, S> {
     #[inline]
     #[track_caller]
     pub fn get<T: Elem>(&self, target: &mut [T], source: SymSlice<'_, T>, pe: usize) -> Result<()> {
+        self.get_for(target, source, pe, 0)
+    }
+
+    /// [`get`](Self::get), which over a network may be under way under an owner.
+    #[inline(always)]
+    #[track_caller]
+    fn get_for<T: Elem>(&self, target: &mut [T], source: SymSlice<'_, T>, pe: usize, owner: usize) -> Result<()> {
         let peer = self.peer(source, target.len(), Access::Read, pe)?;
         if target.len() > source.len() {
             return Err(source.out_of_range(0, target.len()));
         }
         // SAFETY: the source holds as many elements as the target, just checked; a private buffer does not overlap
         // symmetric memory.
-        unsafe { self.link().get(peer, source.offset(), target.as_mut_ptr().cast(), size_of_val(target)) }
+        unsafe {
+            self.link().get(peer, self.lane, source.offset(), target.as_mut_ptr().cast(), size_of_val(target), owner)
+        }
     }
 
     /// Copies this PE's copy of `source` to the beginning of `target` on `pe`; on this PE itself the two may overlap.
@@ -60,14 +69,26 @@ impl<S: Sharing> Ctx<'_, S> {
     #[inline]
     #[track_caller]
     pub fn put_from<T: Elem>(&self, target: SymSlice<'_, T>, source: SymSlice<'_, T>, pe: usize) -> Result<()> {
+        self.put_between(target, source, pe, false)
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    fn put_between<T: Elem>(
+        &self,
+        target: SymSlice<'_, T>,
+        source: SymSlice<'_, T>,
+        pe: usize,
+        lasting: bool,
+    ) -> Result<()> {
         let peer = self.peer(target, source.len(), Access::Write, pe)?;
         self.own(source, source.len(), Access::Read)?;
         if source.len() > target.len() {
             return Err(target.out_of_range(0, source.len()));
         }
-        self.between(peer, Access::Write, source, target, source.len(), |bytes| {
-            // SAFETY: both objects hold the bytes, just checked, in the heaps of different PEs, and this PE's is mapped.
-            unsafe { self.link().put(peer, target.offset(), source.as_ptr().cast(), bytes) }
+        self.between(peer, source, target, source.len(), |bytes| {
+            // SAFETY: both objects hold the bytes, just checked, in the heaps of different PEs.
+            unsafe { self.link().put(peer, self.lane, target.offset(), source.as_ptr().cast(), bytes, lasting) }
         })
     }
 
@@ -79,14 +100,26 @@ impl<S: Sharing> Ctx<'_, S> {
     #[inline]
     #[track_caller]
     pub fn get_into<T: Elem>(&self, target: SymSlice<'_, T>, source: SymSlice<'_, T>, pe: usize) -> Result<()> {
+        self.get_between(target, source, pe, 0)
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    fn get_between<T: Elem>(
+        &self,
+        target: SymSlice<'_, T>,
+        source: SymSlice<'_, T>,
+        pe: usize,
+        owner: usize,
+    ) -> Result<()> {
         let peer = self.peer(source, target.len(), Access::Read, pe)?;
         self.own(target, target.len(), Access::Write)?;
         if target.len() > source.len() {
             return Err(source.out_of_range(0, target.len()));
         }
-        self.between(peer, Access::Read, source, target, target.len(), |bytes| {
-            // SAFETY: both objects hold the bytes, just checked, in the heaps of different PEs, and this PE's is mapped.
-            unsafe { self.link().get(peer, source.offset(), target.as_ptr().cast(), bytes) }
+        self.between(peer, source, target, target.len(), |bytes| {
+            // SAFETY: both objects hold the bytes, just checked, in the heaps of different PEs.
+            unsafe { self.link().get(peer, self.lane, source.offset(), target.as_ptr().cast(), bytes, owner) }
         })
     }
 
@@ -99,7 +132,7 @@ impl<S: Sharing> Ctx<'_, S> {
     #[track_caller]
     pub fn p<T: Elem>(&self, target: SymSlice<'_, T>, value: T, pe: usize) -> Result<()> {
         let peer = self.peer(target, 1, Access::Write, pe)?;
-        self.link().put_element(peer, target, value)
+        self.link().put_element(peer, self.lane, target, value)
     }
 
     /// Reads the first element of `source` on `pe`: whole, never torn, for elements of 1, 2, 4 or 8 bytes that are
@@ -111,7 +144,7 @@ impl<S: Sharing> Ctx<'_, S> {
     #[track_caller]
     pub fn g<T: Elem>(&self, source: SymSlice<'_, T>, pe: usize) -> Result<T> {
         let peer = self.peer(source, 1, Access::Read, pe)?;
-        self.link().get_element(peer, source)
+        self.link().get_element(peer, self.lane, source)
     }
 
     /// Strided put: element `i * source_stride` of `source` to element `i * target_stride` of `target` on `pe`, for
@@ -188,7 +221,7 @@ impl<S: Sharing> Ctx<'_, S> {
             let at = target.offset() + i * target_stride * size_of::<T>();
             let from = source[i * source_stride..].as_ptr();
             // SAFETY: the last block ends within the target and within the source, just checked.
-            unsafe { self.link().put(peer, at, from.cast(), block * size_of::<T>()) }?;
+            unsafe { self.link().put(peer, self.lane, at, from.cast(), block * size_of::<T>(), false) }?;
         }
         Ok(())
     }
@@ -224,7 +257,7 @@ impl<S: Sharing> Ctx<'_, S> {
             let at = source.offset() + i * source_stride * size_of::<T>();
             let to = target[i * target_stride..].as_mut_ptr();
             // SAFETY: the last block ends within the source and within the target, just checked.
-            unsafe { self.link().get(peer, at, to.cast(), block * size_of::<T>()) }?;
+            unsafe { self.link().get(peer, self.lane, at, to.cast(), block * size_of::<T>(), 0) }?;
         }
         Ok(())
     }
@@ -264,45 +297,47 @@ impl<S: Sharing> Ctx<'_, S> {
     /// Those of `f`, else those of [`quiet`](Self::quiet).
     pub fn scope<'env, R>(&'env self, f: impl for<'s> FnOnce(&'s Scope<'s, 'env, S>) -> Result<R>) -> Result<R> {
         /// Completes the scope when `f` panics, too: its borrows end there.
-        struct Completion<'a, 'b, S: Sharing>(&'a Ctx<'b, S>);
+        struct Completion<'a, 'b, S: Sharing>(&'a Ctx<'b, S>, usize);
+        impl<S: Sharing> Completion<'_, '_, S> {
+            fn complete(&self) -> Result<()> {
+                self.0.quiet().inspect_err(|_| self.0.link().forget(self.1))
+            }
+        }
         impl<S: Sharing> Drop for Completion<'_, '_, S> {
             fn drop(&mut self) {
                 // The panic that is under way says more than an error here could.
-                let _ = self.0.quiet();
+                let _ = self.complete();
             }
         }
-        let completion = Completion(self);
-        let scope = Scope { ctx: self, scope: PhantomData, env: PhantomData };
+        let scope = Scope { ctx: self, owner: self.link().next_owner(), scope: PhantomData, env: PhantomData };
+        let completion = Completion(self, scope.owner);
         let result = f(&scope);
+        let done = completion.complete();
         std::mem::forget(completion);
-        let done = self.quiet();
         result.and_then(|result| done.map(|()| result))
     }
 
-    /// A copy between symmetric objects of this PE and of a peer, which is read or written there: on one PE within its
-    /// segment, where they may overlap, else by `transfer`. Both hold `len` elements.
+    /// A copy between symmetric objects: on one PE within its segment, where they may overlap, else by `transfer`. Both hold
+    /// `len` elements.
     #[inline(always)]
     fn between<T: Elem>(
         &self,
         peer: &Peer,
-        access: Access,
         source: SymSlice<'_, T>,
         target: SymSlice<'_, T>,
         len: usize,
         transfer: impl FnOnce(usize) -> Result<()>,
     ) -> Result<()> {
         let bytes = len * size_of::<T>();
+        if peer.pe != self.link().me() {
+            return transfer(bytes);
+        }
         if self.gate.open() == 0 && !self.both_in_reach(source, target) {
-            let own = &self.peers[self.me];
-            let (from, to) = if access == Access::Write { (own, peer) } else { (peer, own) };
             // SAFETY: both objects hold the bytes, as the caller says.
-            return unsafe { self.link().carry((from, source.offset()), (to, target.offset()), bytes) };
+            return unsafe { self.link().carry(peer, self.lane, source.offset(), target.offset(), bytes) };
         }
-        if peer.pe == self.link().me() {
-            self.core.heap().segment().copy_within(source.offset(), target.offset(), bytes);
-            return Ok(());
-        }
-        transfer(bytes)
+        self.core.heap().segment().copy_within(source.offset(), target.offset(), bytes);
+        Ok(())
     }
 
     /// Whether the processor may access this PE's copies of both.
@@ -329,6 +364,8 @@ fn check_stride(what: &'static str, given: usize, block: usize) -> Result<()> {
 /// A span in which non-blocking operations run; made by [`Ctx::scope`].
 pub struct Scope<'scope, 'env: 'scope, S: Sharing> {
     ctx: &'env Ctx<'env, S>,
+    /// Whose targets are, of what is under way.
+    owner: usize,
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
 }
@@ -351,7 +388,28 @@ impl<'env, S: Sharing> Scope<'_, 'env, S> {
     #[inline]
     #[track_caller]
     pub fn get_nbi<T: Elem>(&self, target: &'env mut [T], source: SymSlice<'_, T>, pe: usize) -> Result<()> {
-        self.ctx.get(target, source, pe)
+        self.ctx.get_for(target, source, pe, self.owner)
+    }
+
+    /// Starts a [`put_from`](Ctx::put_from). Does not block; this PE's copy of `source` must not change until the scope
+    /// ends. Over a network, it is sent from where it lies.
+    ///
+    /// # Errors
+    /// As [`Ctx::put_from`].
+    #[inline]
+    #[track_caller]
+    pub fn put_from_nbi<T: Elem>(&self, target: SymSlice<'_, T>, source: SymSlice<'_, T>, pe: usize) -> Result<()> {
+        self.ctx.put_between(target, source, pe, true)
+    }
+
+    /// Starts a [`get_into`](Ctx::get_into). Does not block; this PE's copy of `target` is there when the scope ends.
+    ///
+    /// # Errors
+    /// As [`Ctx::get_into`].
+    #[inline]
+    #[track_caller]
+    pub fn get_into_nbi<T: Elem>(&self, target: SymSlice<'_, T>, source: SymSlice<'_, T>, pe: usize) -> Result<()> {
+        self.ctx.get_between(target, source, pe, self.owner)
     }
 
     /// Starts a [`put_signal`](Ctx::put_signal). Does not block; `source` stays borrowed until the scope ends. The
@@ -400,7 +458,7 @@ mod tests {
             block.sym().copy_from(&values).unwrap();
             let at = |index: usize| block.sym().at(index).unwrap().offset();
             // SAFETY: both ranges lie in the block.
-            unsafe { ctx.link().carry((peer, at(from)), (peer, at(to)), 4 * len) }.unwrap();
+            unsafe { ctx.link().carry(peer, 0, at(from), at(to), 4 * len) }.unwrap();
             let mut expected = values;
             expected.copy_within(from..from + len, to);
             assert!(block.sym().to_vec() == expected, "{len} elements from {from} to {to}");
@@ -417,7 +475,7 @@ mod tests {
         let space = world.team().workspace().cast::<u32>().unwrap();
         space.fill(9);
         // SAFETY: both objects have as many elements.
-        unsafe { ctx.link().carry((peer, space.offset()), (peer, block.sym().offset()), 4 * space.len()) }.unwrap();
+        unsafe { ctx.link().carry(peer, 0, space.offset(), block.sym().offset(), 4 * space.len()) }.unwrap();
         assert!(block.sym().slice(..space.len()).unwrap().to_vec() == vec![9; space.len()]);
         world.free(block).unwrap();
     }

@@ -109,7 +109,7 @@ impl<S: Sharing> Ctx<'_, S> {
     ) -> Result<()> {
         let word = self.signal_word(signal, pe)?;
         let peer = self.peer(target, source.len(), Access::Write, pe)?;
-        signal::deliver(self.link(), || self.put_to(peer, target, source), word, signal.signal)
+        signal::deliver(&self.words(), || self.put_to(peer, target, source), word, signal.signal)
     }
 
     /// Signals on `pe`, after all that this PE has put there. Does not block.
@@ -121,7 +121,7 @@ impl<S: Sharing> Ctx<'_, S> {
     #[track_caller]
     pub fn signal(&self, signal: SigRef<'_>, pe: usize) -> Result<()> {
         let word = self.signal_word(signal, pe)?;
-        signal::deliver(self.link(), || Ok(()), word, signal.signal)
+        signal::deliver(&self.words(), || Ok(()), word, signal.signal)
     }
 
     /// This PE's copy of a signal's word; what was put before the signal is visible afterwards. Does not block.

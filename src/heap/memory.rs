@@ -112,6 +112,15 @@ impl Memory {
         matches!(self, Memory::Normal | Memory::Huge)
     }
 
+    /// Whether, in a job of `n_pes`, only a network reaches all of it: other PEs cannot map it, or the processor has no
+    /// access.
+    pub(crate) fn is_apart(&self, n_pes: usize) -> bool {
+        match self {
+            Memory::External(external) => !external.cpu_access() || n_pes > 1 && external.by_descriptor().is_none(),
+            _ => false,
+        }
+    }
+
     /// Of what the size of a heap is a multiple.
     pub(crate) fn multiple(&self) -> usize {
         if matches!(self, Memory::Huge) { HUGE_PAGE } else { super::MAX_ALIGN }

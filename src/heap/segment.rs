@@ -68,7 +68,8 @@ pub(crate) struct Part<'fd> {
 }
 
 /// A part of a segment as a network card registers it: the offsets that it holds; where its first byte is, for the
-/// processor or for the device that owns it; and by which descriptor it is reached, where the program has given one.
+/// processor or for the device that owns it; and by which descriptor the card reaches memory of a device, where the
+/// program has given one.
 pub(crate) type Region<'s> = (Range<usize>, NonNull<u8>, Option<BorrowedFd<'s>>);
 
 impl Segment {
@@ -188,9 +189,22 @@ impl Segment {
     pub(crate) fn regions(&self) -> Vec<Region<'_>> {
         let mut regions = vec![(0..self.mapped, self.base, None)];
         if let Some((_, external)) = &self.external {
-            regions.push((self.mapped..self.len, external.start(), external.by_descriptor()));
+            let descriptor = external.by_descriptor().filter(|_| !external.cpu_access());
+            regions.push((self.mapped..self.len, external.start(), descriptor));
         }
         regions
+    }
+
+    /// The offset of memory of this process that lies in the segment, if all of it does.
+    pub(crate) fn offset_of(&self, start: *const u8, bytes: usize) -> Option<usize> {
+        let within = |offsets: Range<usize>, first: NonNull<u8>| {
+            let at = start.addr().checked_sub(first.addr().get())?;
+            (bytes <= offsets.len() && at <= offsets.len() - bytes).then_some(offsets.start + at)
+        };
+        within(0..self.mapped, self.base).or_else(|| {
+            let (_, external) = self.external.as_ref()?;
+            within(self.mapped..self.len, external.start())
+        })
     }
 
     /// Its bytes.

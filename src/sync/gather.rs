@@ -1,5 +1,5 @@
-//! Agreement of those that are left: in each of two phases every PE shows a few words under a key, in its own row, and
-//! takes those of the others once they stand under the same key.
+//! Agreement of those that are left: in each of two phases every PE shows a few words under a key, in its own memory,
+//! and takes those of the others once they stand under the same key.
 //!
 //! A key says which team agrees, for which time, and who is left of it, so it is never used twice; a PE that sees another
 //! set of PEs looks for another key, and nobody takes what it shows. Every agreement has both phases: whoever begins the
@@ -7,12 +7,13 @@
 //! by then. Or it has found that somebody else is lost: then what others take in the middle of the change is of no use to
 //! them, since they will find the same. Who waits, and how it learns of losses, is the caller's affair.
 
-use crate::sync::atom::{Atoms, observe, publish};
+use crate::error::Result;
+use crate::sync::{Word, Words};
 
 /// Words that a PE shows in a phase.
 pub const SHOWN: usize = 4;
 
-/// The place of an agreement, the same in every row; zero to begin with.
+/// The place of an agreement, the same on every PE; zero to begin with.
 #[derive(Clone, Copy, Debug)]
 pub struct Gather {
     /// Its byte offset.
@@ -24,26 +25,26 @@ impl Gather {
     pub const BYTES: usize = 2 * 8 * (1 + SHOWN);
 
     /// Shows this PE's words of a phase, 0 or 1, under a key that is not 0.
-    pub fn show<A: Atoms>(self, row: &A, phase: usize, key: u64, words: [u64; SHOWN]) {
+    pub fn show<W: Words>(self, words: &W, me: usize, phase: usize, key: u64, shown: [u64; SHOWN]) -> Result<()> {
         let at = self.phase(phase);
-        publish(row.word(at), 0);
-        for (i, value) in words.into_iter().enumerate() {
-            publish(row.word(at + 8 + 8 * i), value);
+        words.store(Word { pe: me, at }, 0)?;
+        for (i, value) in shown.into_iter().enumerate() {
+            words.store(Word { pe: me, at: at + 8 + 8 * i }, value)?;
         }
-        publish(row.word(at), key);
+        words.store(Word { pe: me, at }, key)
     }
 
     /// What a PE shows under this key in a phase; `None` if it does not.
-    pub fn look<A: Atoms>(self, row: &A, phase: usize, key: u64) -> Option<[u64; SHOWN]> {
+    pub fn look<W: Words>(self, words: &W, pe: usize, phase: usize, key: u64) -> Result<Option<[u64; SHOWN]>> {
         let at = self.phase(phase);
-        if observe(row.word(at)) != key {
-            return None;
+        if words.load(Word { pe, at })? != key {
+            return Ok(None);
         }
-        let mut words = [0; SHOWN];
-        for (i, value) in words.iter_mut().enumerate() {
-            *value = observe(row.word(at + 8 + 8 * i));
+        let mut shown = [0; SHOWN];
+        for (i, value) in shown.iter_mut().enumerate() {
+            *value = words.load(Word { pe, at: at + 8 + 8 * i })?;
         }
-        Some(words)
+        Ok(Some(shown))
     }
 
     fn phase(self, phase: usize) -> usize {

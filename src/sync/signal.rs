@@ -21,7 +21,7 @@ pub fn deliver<W: Words>(words: &W, put: impl FnOnce() -> Result<()>, word: Word
     put()?;
     match signal {
         Signal::Set(value) => words.store(word, value)?,
-        Signal::Add(value) => words.add(word, value).map(|_| ())?,
+        Signal::Add(value) => words.add_later(word, value)?,
     }
     words.ring(word.pe);
     Ok(())

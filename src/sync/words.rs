@@ -49,6 +49,11 @@ pub trait Words {
     fn store(&self, word: Word, value: u64) -> Result<()>;
     /// Adds to a word, wrapping, and returns what it held.
     fn add(&self, word: Word, value: u64) -> Result<u64>;
+    /// Adds to a word, wrapping, some time before the next quiet: nobody waits for what it held.
+    #[inline(always)]
+    fn add_later(&self, word: Word, value: u64) -> Result<()> {
+        self.add(word, value).map(|_| ())
+    }
     /// Writes `new` if the word holds `old`; returns what it held.
     fn compare_swap(&self, word: Word, old: u64, new: u64) -> Result<u64>;
     /// A full fence: all earlier writes, to whichever PE, are visible everywhere before any later read.

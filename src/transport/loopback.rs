@@ -11,7 +11,7 @@ use atomic::Atomic;
 
 use crate::elem::{AmoBits, Width};
 use crate::heap::Segment;
-use crate::transport::{Amo, AmoOp};
+use crate::transport::amo::{Amo, AmoOp};
 
 /// Bytes from which a copy goes past the cache by default; see `docs/performance.md` for the measurement.
 pub(crate) const STREAM_FROM: usize = 2 << 20;

@@ -1,19 +1,34 @@
 //! How a PE reaches another: a [`Route`] for its memory and one for its atomics, fixed at start-up.
 //!
 //! - `loopback`: a peer whose heap is mapped here: copies and atomics by the calling thread;
-//! - `shuffle`: a testing network that delays and reorders;
-//! - `link`: put, get, atomics, fence and quiet by offset over any route; implements [`Words`](crate::sync::Words).
+//! - `roce`: a network card, real or simulated;
+//! - `private`: memory that no network reaches, as one side of a transfer;
+//! - `places`: what it has of symmetric memory;
+//! - `amo`: any atomic operation in terms of the two that cards have;
+//! - `link`: put, get, atomics, fence and quiet by offset over any route; `remote`: over the network; `rest`: waiting;
+//! - `pieces`: segments whose user's heap is memory of the program's own;
+//! - `lane`: the same on a lane of the network; implements [`Words`](crate::sync::Words).
 
+pub(crate) mod amo;
+pub(crate) mod lane;
 #[allow(unsafe_code)]
 pub(crate) mod link;
 #[allow(unsafe_code)]
 pub(crate) mod loopback;
 #[allow(unsafe_code)]
-pub(crate) mod shuffle;
+mod pieces;
+pub(crate) mod places;
+#[allow(unsafe_code)]
+pub(crate) mod private;
+mod remote;
+#[allow(unsafe_code)]
+pub(crate) mod rest;
+pub(crate) mod roce;
 
-use crate::elem::Width;
 use crate::error::Result;
+use amo::CardAmo;
 use loopback::Base;
+use private::{Early, Late};
 
 /// The way to one kind of access to one PE.
 #[derive(Clone, Copy, Debug)]
@@ -36,40 +51,53 @@ pub(crate) struct Peer {
     pub(crate) amo: Route,
 }
 
-/// An atomic operation as data, for routes that send it away.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Amo {
-    pub(crate) op: AmoOp,
-    pub(crate) width: Width,
-    pub(crate) operand: u64,
-    /// The value that a `CompareSwap` expects.
-    pub(crate) expected: u64,
+/// One way over a network: a lane of a PE. Lanes to one PE are not ordered against each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct To {
+    pub(crate) lane: usize,
+    pub(crate) pe: usize,
 }
 
-/// What an atomic operation does; all return what the word held before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AmoOp {
-    Fetch,
-    Set,
-    Swap,
-    CompareSwap,
-    Add,
-    And,
-    Or,
-    Xor,
+/// This PE's side of a transfer over a network.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Near<T> {
+    /// In its symmetric memory, at this offset: the network reaches it by itself.
+    Symmetric { at: usize, bytes: usize },
+    /// Anywhere: goes through memory that the network reaches.
+    Private(T),
+}
+
+/// What a network has taken of a transfer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Taken {
+    /// Bytes, from the beginning; 0 if there is no room just now.
+    pub(crate) bytes: usize,
+    /// What [`Endpoint::done`] knows it by.
+    pub(crate) ticket: u64,
 }
 
 /// A network: reaches PEs whose memory is not mapped here. Offsets have been checked by the caller.
+///
+/// Nothing here waits for a peer, except for being connected to it: what cannot go on says so, and `link` asks again, in
+/// its one way of waiting. Of a peer that is lost, the first call that finds out fails with
+/// [`PeerLost`](crate::ErrorKind::PeerLost), and all later ones that are for it; those for others go on.
 pub(crate) trait Endpoint: Send + Sync {
-    /// Copies bytes to offset `at` of `pe`. The source may be reused on return; the bytes arrive some time before the
-    /// next `quiet` returns.
-    fn put(&self, pe: usize, at: usize, source: &[u8]) -> Result<()>;
-    /// Copies bytes from offset `at` of `pe`; they are here on return.
-    fn get(&self, pe: usize, at: usize, target: &mut [u8]) -> Result<()>;
-    /// Runs an atomic operation on `pe` and returns what the word held.
-    fn amo(&self, pe: usize, at: usize, amo: Amo) -> Result<u64>;
-    /// Orders all earlier puts to `pe` before all later ones and before later atomics.
-    fn fence(&self, pe: usize) -> Result<()>;
-    /// Returns once all earlier puts to all PEs have arrived.
-    fn quiet(&self) -> Result<()>;
+    /// Takes bytes for offset `at` of a peer, as many as there is room for. Those of private memory are taken at once;
+    /// symmetric memory stays as it is until the ticket is done. They arrive after all earlier ones on the lane.
+    fn put(&self, to: To, at: usize, source: Near<Early>) -> Result<Taken>;
+    /// Asks for bytes at offset `at` of a peer, as many as there is room for. They are here when the ticket is done.
+    fn get(&self, to: To, at: usize, target: Near<Late>) -> Result<Taken>;
+    /// Runs an atomic operation of the card on the word at offset `at` of a peer; what it held is at `held` when the
+    /// ticket is done. 8 bytes are taken, or none.
+    fn amo(&self, to: To, at: usize, amo: CardAmo, held: Option<Late>) -> Result<Taken>;
+    /// Orders what the lane has taken before all that it takes from now on.
+    fn fence(&self, to: To);
+    /// Whether what has this ticket is complete.
+    fn done(&self, to: To, ticket: u64) -> Result<bool>;
+    /// Whether everything on the lane, or on all, is complete, as far as the PEs live.
+    fn quiet(&self, lane: Option<usize>) -> Result<bool>;
+    /// Gives up private memory that was handed over under this owner: it is written no more.
+    fn forget(&self, owner: usize);
+    /// Looks for news while this PE waits for something else. Whether it has waited for them, too.
+    fn idle(&self) -> Result<bool>;
 }

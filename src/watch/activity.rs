@@ -168,8 +168,8 @@ mod tests {
     use crate::watch::Board;
 
     fn board() -> Board {
-        let (_, descriptor) = crate::heap::Segment::create(4096, Board::bytes(3)).unwrap();
-        Board::attach(&descriptor, 4096, &[0, 1, 2]).unwrap()
+        let (_, descriptor) = crate::heap::Segment::create(4096, Board::bytes(3, 3)).unwrap();
+        Board::attach(&descriptor, 4096, &[0, 1, 2], 3).unwrap()
     }
 
     fn begun(name: &'static str, number: u64) -> Begun {

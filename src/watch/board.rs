@@ -1,8 +1,9 @@
 //! The board of a host: memory after the symmetric memory of the host's lowest PE, mapped by all PEs of the host and by
 //! their launcher. It outlives any of them, as memory without a name does: until the last who has it mapped is gone.
 //!
-//! A head with the news (see [`crate::sync::fate`]) and the clock, then a row for each PE: who it is, its state, its
-//! fate, its recorder, and the texts that its events refer to.
+//! A head with the news (see [`crate::sync::fate`]) and the clock, then a row for each PE of the host: who it is, its
+//! state, its fate, its recorder, and the texts that its events refer to; then a fate for each PE of the world, for those
+//! of other hosts.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU64;
@@ -15,7 +16,6 @@ use crate::error::{ErrorKind, Result};
 use crate::heap::Segment;
 use crate::sync::atom::{Atoms, claim, observe, publish};
 use crate::sync::fate;
-use crate::sync::gather::Gather;
 use crate::sync::recorder::Recorder;
 use crate::watch::loss::{How, Loss};
 
@@ -28,11 +28,12 @@ const PAGE: usize = 4096;
 const KIND: usize = 0;
 const ROWS: usize = 8;
 const CLOCK: usize = 16;
+const WORLD: usize = 32;
 const NEWS: usize = 128;
 const STALL: usize = 256;
 const FLIGHT: usize = 264;
 
-// A row: words about its PE, then the recorder, the texts, and the places of agreements.
+// A row: words about its PE, then the recorder and the texts.
 const PE: usize = 0;
 const PID: usize = 8;
 const STATE: usize = 16;
@@ -42,17 +43,16 @@ const FATE: usize = 128;
 const EVENTS: usize = 256;
 const TEXTS: usize = EVENTS + Recorder::bytes(SLOTS);
 
+/// More PEs than a world can have: what says so is no board.
+const MOST: usize = 1 << 24;
+
 /// Events that are kept of each PE.
 pub(crate) const SLOTS: u64 = 2048;
 /// Texts that the events of a PE can refer to, and the bytes of each.
 pub(crate) const TEXT_SLOTS: usize = 256;
 pub(crate) const TEXT_BYTES: usize = 64;
 
-const GATHERS: usize = TEXTS + TEXT_SLOTS * TEXT_BYTES;
-/// Teams that can agree at once on who is left: as many as there can be.
-const TEAMS: usize = 256;
-
-const ROW: usize = (GATHERS + TEAMS * Gather::BYTES).next_multiple_of(PAGE);
+const ROW: usize = (TEXTS + TEXT_SLOTS * TEXT_BYTES).next_multiple_of(PAGE);
 
 /// How far a PE has got, as it says itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,28 +71,35 @@ pub(crate) struct Board {
     memory: Segment,
     /// The PEs of the host in ascending order, a row each.
     host: Box<[usize]>,
+    /// PEs of the world.
+    n_pes: usize,
 }
 
 impl Board {
-    /// Bytes of a board of `rows` PEs.
-    pub(crate) const fn bytes(rows: usize) -> usize {
-        PAGE + rows * ROW
+    /// Bytes of a board of `rows` PEs, of a world of `n_pes`.
+    pub(crate) const fn bytes(rows: usize, n_pes: usize) -> usize {
+        PAGE + rows * ROW + (8 * n_pes).next_multiple_of(PAGE)
     }
 
-    /// The board of the PEs `host` behind `descriptor`, whose first `offset` bytes are something else.
-    pub(crate) fn attach(descriptor: &OwnedFd, offset: usize, host: &[usize]) -> Result<Board> {
-        let memory = Segment::attach_part(descriptor, offset, Self::bytes(host.len()))?;
-        Ok(Board { memory, host: host.into() })
+    /// The board of the PEs `host`, of a world of `n_pes`, behind `descriptor`, whose first `offset` bytes are something
+    /// else.
+    pub(crate) fn attach(descriptor: &OwnedFd, offset: usize, host: &[usize], n_pes: usize) -> Result<Board> {
+        let memory = Segment::attach_part(descriptor, offset, Self::bytes(host.len(), n_pes))?;
+        Ok(Board { memory, host: host.into(), n_pes })
     }
 
-    /// The board of `rows` PEs at the end of what is behind `descriptor`: for a launcher, who is told the number of rows
-    /// and reads which PEs they are of. Refuses what is no board, and what could shrink under the reader's eyes.
-    pub(crate) fn find(descriptor: &OwnedFd, rows: usize) -> Result<Board> {
+    /// The board of `rows` PEs, of a world of `n_pes`, at the end of what is behind `descriptor`: for a launcher, who is
+    /// told these numbers and reads which PEs the rows are of. Refuses what is no board, and what could shrink under the
+    /// reader's eyes.
+    pub(crate) fn find(descriptor: &OwnedFd, rows: usize, n_pes: usize) -> Result<Board> {
         let stat = rustix::fs::fstat(descriptor).map_err(|source| ErrorKind::os("sizing the job's board", source))?;
         let foreign = || ErrorKind::os("reading the job's board", std::io::ErrorKind::InvalidData);
         let seals = rustix::fs::fcntl_get_seals(descriptor).map_err(|_| foreign())?;
         let size = usize::try_from(stat.st_size).map_err(|_| foreign())?;
-        let bytes = rows.checked_mul(ROW).and_then(|rows| rows.checked_add(PAGE)).ok_or_else(foreign)?;
+        if rows > n_pes || n_pes > MOST {
+            return Err(foreign());
+        }
+        let bytes = Self::bytes(rows, n_pes);
         let offset = size.checked_sub(bytes).filter(|at| at.is_multiple_of(PAGE)).ok_or_else(foreign)?;
         if !seals.contains(SealFlags::SHRINK) {
             return Err(foreign());
@@ -101,11 +108,13 @@ impl Board {
         let host: Box<[usize]> = (0..rows).map(|row| observe(memory.word(PAGE + row * ROW + PE)) as usize).collect();
         let told = (observe(memory.word(KIND)), observe(memory.word(ROWS)));
         let ascending = host.windows(2).all(|pair| pair[0] < pair[1]);
-        if told == (MAGIC, rows as u64) && ascending { Ok(Board { memory, host }) } else { Err(foreign()) }
+        if told == (MAGIC, rows as u64) && ascending { Ok(Board { memory, host, n_pes }) } else { Err(foreign()) }
     }
 
-    /// Writes the head, and whose the rows are: by the lowest PE, before anybody else has the board.
-    pub(crate) fn found(&self) {
+    /// Writes the head, and whose the rows are: by the lowest PE, before anybody else has the board. `world` is a number
+    /// that the boards of one world have in common.
+    pub(crate) fn found(&self, world: u64) {
+        publish(self.memory.word(WORLD), world);
         publish(self.memory.word(ROWS), self.host.len() as u64);
         for row in self.rows() {
             publish(row.word(PE), row.pe as u64);
@@ -154,28 +163,50 @@ impl Board {
 
     /// Declares a loss; false if this PE was lost already, or has no row here.
     pub(crate) fn declare(&self, loss: Loss) -> bool {
-        let Some(row) = self.row(loss.pe) else { return false };
-        fate::declare(row.word(FATE), self.memory.word(NEWS), loss.how.encode())
+        let news = self.memory.word(NEWS);
+        self.fate(loss.pe).is_some_and(|fate| fate::declare(fate, news, loss.how.encode()))
+    }
+
+    /// How a PE of the world was lost, and the order of the loss.
+    fn read(&self, pe: usize) -> Option<(u64, u64)> {
+        fate::read(self.fate(pe)?)
+    }
+
+    /// The fate of a PE of the world.
+    fn fate(&self, pe: usize) -> Option<&AtomicU64> {
+        let elsewhere = PAGE + self.host.len() * ROW;
+        let at = self.row(pe).map_or(elsewhere + 8 * pe, |row| row.at + FATE);
+        (pe < self.n_pes).then(|| self.memory.word(at))
+    }
+
+    /// How a PE of the world was lost, if it was.
+    pub(crate) fn how(&self, pe: usize) -> Option<How> {
+        self.read(pe).map(|(how, _)| How::decode(how))
+    }
+
+    /// What the boards of one world have in common.
+    pub(crate) fn world(&self) -> u64 {
+        observe(self.memory.word(WORLD))
     }
 
     /// All losses, the earliest declared first.
     pub(crate) fn losses(&self) -> Vec<Loss> {
-        let lost = |row: Row<'_>| Some((row.fate()?, row.pe));
-        let mut losses: Vec<_> = self.rows().filter_map(lost).collect();
+        let lost = |pe: usize| Some((self.read(pe)?, pe));
+        let mut losses: Vec<_> = (0..self.n_pes).filter_map(lost).collect();
         losses.sort_by_key(|((_, order), pe)| (*order, *pe));
         losses.into_iter().map(|((how, _), pe)| Loss { pe, how: How::decode(how) }).collect()
     }
 
     /// This PE's own account of its end, in place of whatever was declared.
     pub(crate) fn amend(&self, loss: Loss) {
-        if let Some(row) = self.row(loss.pe) {
-            fate::amend(row.word(FATE), self.memory.word(NEWS), loss.how.encode());
+        if let Some(fate) = self.fate(loss.pe) {
+            fate::amend(fate, self.memory.word(NEWS), loss.how.encode());
         }
     }
 
     /// The status with which a PE has ended the whole job, if one has.
     pub(crate) fn ended_job(&self) -> Option<u8> {
-        self.rows().find_map(|row| if let Some(How::EndedJob(status)) = row.how() { Some(status) } else { None })
+        (0..self.n_pes).find_map(|pe| if let Some(How::EndedJob(status)) = self.how(pe) { Some(status) } else { None })
     }
 
     /// Takes the right to print the table of a stall: one PE of the host in any `apart`.
@@ -244,11 +275,6 @@ impl Row<'_> {
         self.fate().map(|(how, _)| How::decode(how))
     }
 
-    /// Where the PE agrees with the others of a team, by its slot, on who is left.
-    pub(crate) fn gather(&self, slot: usize) -> Gather {
-        Gather { at: GATHERS + slot % TEAMS * Gather::BYTES }
-    }
-
     pub(crate) fn recorder(&self) -> Recorder {
         Recorder::new(EVENTS, SLOTS)
     }
@@ -314,17 +340,19 @@ impl Clock {
 mod tests {
     use super::*;
 
+    const WORLD_OF: usize = 9;
+
     fn founded(before: usize, host: &[usize]) -> (Board, OwnedFd) {
-        let (_, descriptor) = Segment::create(before, Board::bytes(host.len())).unwrap();
-        let board = Board::attach(&descriptor, before, host).unwrap();
-        board.found();
+        let (_, descriptor) = Segment::create(before, Board::bytes(host.len(), WORLD_OF)).unwrap();
+        let board = Board::attach(&descriptor, before, host, WORLD_OF).unwrap();
+        board.found(7);
         (board, descriptor)
     }
 
     #[test]
     fn a_launcher_finds_the_board_and_its_pes() {
         let (board, descriptor) = founded(3 * PAGE, &[1, 4, 6]);
-        let found = Board::find(&descriptor, 3).unwrap();
+        let found = Board::find(&descriptor, 3, WORLD_OF).unwrap();
         assert_eq!(found.host(), [1, 4, 6]);
         board.enter(4, false);
         assert_eq!(
@@ -336,22 +364,35 @@ mod tests {
     }
 
     #[test]
+    fn pes_of_other_hosts_have_a_fate_here_too() {
+        let (board, _descriptor) = founded(PAGE, &[2, 3]);
+        assert!(board.declare(Loss { pe: 8, how: How::Unreachable }));
+        assert!(!board.declare(Loss { pe: 8, how: How::Failed }), "it was known");
+        assert!(board.declare(Loss { pe: 3, how: How::Panicked }));
+        assert!(board.declare(Loss { pe: 0, how: How::EndedJob(4) }));
+        assert!(!board.declare(Loss { pe: WORLD_OF, how: How::Failed }), "there is no such PE");
+        let lost: Vec<_> = board.losses().into_iter().map(|loss| loss.pe).collect();
+        assert_eq!((lost, board.how(8), board.how(1)), (vec![8, 3, 0], Some(How::Unreachable), None));
+        assert_eq!((board.ended_job(), board.world()), (Some(4), 7));
+    }
+
+    #[test]
     fn what_is_no_board_is_refused() {
         let (_, descriptor) = founded(PAGE, &[0, 1]);
         for rows in [0, 1, 3, 1000, usize::MAX / ROW, usize::MAX] {
-            assert!(Board::find(&descriptor, rows).is_err(), "{rows}");
+            assert!(Board::find(&descriptor, rows, WORLD_OF).is_err(), "{rows}");
         }
-        let (_, unfounded) = Segment::create(PAGE, Board::bytes(2)).unwrap();
-        assert!(Board::find(&unfounded, 2).is_err());
-        let (_, misplaced) = Segment::create(PAGE + 8, Board::bytes(2)).unwrap();
-        assert!(Board::find(&misplaced, 2).is_err());
+        let (_, unfounded) = Segment::create(PAGE, Board::bytes(2, WORLD_OF)).unwrap();
+        assert!(Board::find(&unfounded, 2, WORLD_OF).is_err());
+        let (_, misplaced) = Segment::create(PAGE + 8, Board::bytes(2, WORLD_OF)).unwrap();
+        assert!(Board::find(&misplaced, 2, WORLD_OF).is_err());
         for host in [[1, 1], [1, 0]] {
-            assert!(Board::find(&founded(PAGE, &host).1, 2).is_err());
+            assert!(Board::find(&founded(PAGE, &host).1, 2, WORLD_OF).is_err());
         }
         let may_shrink = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
-        rustix::fs::ftruncate(&may_shrink, Board::bytes(2) as u64).unwrap();
-        Board::attach(&may_shrink, 0, &[0, 1]).unwrap().found();
-        assert!(Board::find(&may_shrink, 2).is_err());
-        assert!(Board::find(&std::fs::File::open("/dev/null").unwrap().into(), 2).is_err());
+        rustix::fs::ftruncate(&may_shrink, Board::bytes(2, WORLD_OF) as u64).unwrap();
+        Board::attach(&may_shrink, 0, &[0, 1], WORLD_OF).unwrap().found(7);
+        assert!(Board::find(&may_shrink, 2, WORLD_OF).is_err());
+        assert!(Board::find(&std::fs::File::open("/dev/null").unwrap().into(), 2, WORLD_OF).is_err());
     }
 }

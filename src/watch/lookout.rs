@@ -127,6 +127,16 @@ impl Lookout {
         lost.map_or(Ok(()), |loss| Err(peer_lost(*loss)))
     }
 
+    /// Fails if this PE is lost, acknowledged or not.
+    #[inline]
+    pub(crate) fn require_living(&self, pe: Option<usize>) -> Result<(), Error> {
+        if self.board.news() == 0 {
+            return Ok(());
+        }
+        let lost = pe.and_then(|pe| self.board.losses().into_iter().find(|loss| loss.pe == pe));
+        lost.map_or(Ok(()), |loss| Err(peer_lost(loss)))
+    }
+
     fn lock(&self) -> MutexGuard<'_, Vec<Loss>> {
         // The list is whole between any two statements.
         self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner)

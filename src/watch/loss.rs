@@ -30,6 +30,8 @@ pub(crate) enum How {
     Ended,
     /// It ended the whole job with this status.
     EndedJob(u8),
+    /// It does not answer over the network.
+    Unreachable,
 }
 
 impl How {
@@ -44,6 +46,7 @@ impl How {
             How::OutOfMemory => (6, 0),
             How::Ended => (7, 0),
             How::EndedJob(status) => (8, status),
+            How::Unreachable => (9, 0),
         };
         code | u64::from(number) << 8
     }
@@ -59,6 +62,7 @@ impl How {
             5 => How::Killed(number),
             6 => How::OutOfMemory,
             8 => How::EndedJob(number),
+            9 => How::Unreachable,
             _ => How::Ended,
         }
     }
@@ -76,6 +80,7 @@ impl fmt::Display for How {
             How::OutOfMemory => write!(f, "the kernel killed it because memory was short"),
             How::Ended => write!(f, "its process ended"),
             How::EndedJob(status) => write!(f, "it ended the job with status {status}"),
+            How::Unreachable => write!(f, "it does not answer over the network"),
         }
     }
 }
@@ -107,7 +112,7 @@ mod tests {
 
     #[test]
     fn an_end_survives_its_code() {
-        let all = [How::Failed, How::Panicked, How::TimedOut, How::OutOfMemory, How::Ended];
+        let all = [How::Failed, How::Panicked, How::TimedOut, How::OutOfMemory, How::Ended, How::Unreachable];
         let numbered = [0, 1, 9, 255].map(|number| [How::Exited(number), How::Killed(number), How::EndedJob(number)]);
         for how in all.into_iter().chain(numbered.into_iter().flatten()) {
             assert_ne!(how.encode(), 0);

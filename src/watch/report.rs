@@ -191,9 +191,9 @@ mod tests {
 
     /// A board on which PE i waits for `on[i]`, or is outside.
     fn waiting(on: &[Option<usize>]) -> Board {
-        let (_, descriptor) = crate::heap::Segment::create(4096, Board::bytes(on.len())).unwrap();
-        let board = Board::attach(&descriptor, 4096, &(0..on.len()).collect::<Vec<_>>()).unwrap();
-        board.found();
+        let (_, descriptor) = crate::heap::Segment::create(4096, Board::bytes(on.len(), on.len())).unwrap();
+        let board = Board::attach(&descriptor, 4096, &(0..on.len()).collect::<Vec<_>>(), on.len()).unwrap();
+        board.found(0);
         for (pe, on) in on.iter().enumerate() {
             board.enter(pe, false);
             let row = board.row(pe).unwrap();

@@ -58,9 +58,9 @@ mod tests {
     use crate::watch::{How, Loss};
 
     fn board(n: usize) -> Board {
-        let (_, descriptor) = crate::heap::Segment::create(4096, Board::bytes(n)).unwrap();
-        let board = Board::attach(&descriptor, 4096, &(0..n).collect::<Vec<_>>()).unwrap();
-        board.found();
+        let (_, descriptor) = crate::heap::Segment::create(4096, Board::bytes(n, n)).unwrap();
+        let board = Board::attach(&descriptor, 4096, &(0..n).collect::<Vec<_>>(), n).unwrap();
+        board.found(0);
         board
     }
 

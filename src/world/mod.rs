@@ -2,12 +2,14 @@
 //!
 //! - `start`: from settings and a bootstrap to a started world, in one function;
 //! - `plan`: what the PEs decide at start-up from what all of them bring;
+//! - `network`: how this PE gets to other hosts;
 //! - `after`: going on after a loss;
 //! - `local`: PEs as threads of one process.
 
 mod after;
 mod local;
-mod plan;
+mod network;
+pub(crate) mod plan;
 mod start;
 
 use std::fmt;
@@ -15,7 +17,7 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use local::local;
+pub use local::{local, simulate};
 pub use start::Builder;
 
 use crate::boot::Bootstrap;
@@ -29,7 +31,7 @@ use crate::error::Error;
 use crate::error::{ErrorKind, Result};
 use crate::group::{EMPTY, FOREIGN, HOLDS_LOCK, HUGE, NO_ROOM, OF_BLOCK};
 use crate::heap::{Check, GRAIN, HeapCall, MAX_ALIGN, Reservation, SymBox, SymSlice, User};
-use crate::sync::{Call, Words};
+use crate::sync::Call;
 use crate::team::Team;
 use crate::watch::lookout::Open;
 use crate::watch::{How, Loss, Vigil};
@@ -119,7 +121,7 @@ impl World {
     #[inline]
     #[track_caller]
     pub fn barrier_all(&self) -> Result<()> {
-        self.core.link.quiet()?;
+        self.core.link.quiet(None)?;
         self.agree(Call::Barrier, 0)
     }
 
@@ -184,7 +186,7 @@ impl World {
         let _open = self.begin(Call::Realloc)?;
         let heap = self.core.heap();
         let size = len.checked_mul(size_of::<T>());
-        self.core.link.quiet()?;
+        self.core.link.quiet(None)?;
         self.agree(Call::Realloc, OF_BLOCK | self.identity(block))?;
         let old = self.place_of(block, "realloc")?;
         let (had, align) = (block.size(), align_of::<T>());
@@ -211,7 +213,7 @@ impl World {
     /// [`Timeout`](ErrorKind::Timeout).
     #[track_caller]
     pub fn free<T: Elem>(&self, block: SymBox<'_, T>) -> Result<()> {
-        self.core.link.quiet()?;
+        self.core.link.quiet(None)?;
         let change = (block.size() > 0).then(|| HeapCall::Free { offset: block.sym().offset() });
         self.agree_to_change(Call::Free, self.identity(&block), change)?;
         let offset = self.place_of(&block, "free")?;
@@ -449,11 +451,12 @@ impl Drop for World {
             // The end is a collective call, too, and would meet another call of the others, for ever.
             self.give_up(How::TimedOut);
         }
-        let leave = || self.core.link.quiet().and_then(|()| self.agree(Call::Finalize, 0));
+        let leave = || self.core.link.quiet(None).and_then(|()| self.agree(Call::Finalize, 0));
         let mut in_order = true;
         while self.lost().is_none() {
             match leave() {
                 Ok(()) if in_order => {
+                    self.core.link.drain();
                     self.say_what_is_left_over();
                     break;
                 }

@@ -2,13 +2,19 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::Config;
+use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+
+use crate::config::{Config, HeapMemory, RouteChoice};
 use crate::error::{ErrorKind, Result};
 use crate::group::by_value;
 use crate::heap::control::Layout;
 use crate::heap::memory::Identity;
 use crate::heap::{Memory, host};
 use crate::sync::barrier::Radix;
+use crate::transport::places::Places;
+use crate::watch::Board;
 
 /// The default heap of a PE, where memory allows.
 const DEFAULT_HEAP: u64 = 4 << 30;
@@ -22,8 +28,13 @@ const SPIN: u32 = 1000;
 /// What a PE brings.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Joined {
-    /// The identity of its host.
+    /// The identity of its host, and of the machine that may play several.
     pub(super) host: String,
+    pub(super) machine: String,
+    /// The port through which it reaches other hosts, as people write it; or why there is none.
+    pub(super) port: Result<String, String>,
+    /// A number that nobody else has.
+    pub(super) nonce: u64,
     /// Bytes that its host can give, and what limits them.
     pub(super) available: u64,
     pub(super) limit: String,
@@ -34,6 +45,8 @@ pub(super) struct Joined {
     pub(super) multiple: usize,
     /// The file or device that its heap lies in, if it lies in one.
     pub(super) file: Option<Identity>,
+    /// Whether its heap is out of reach of other PEs of its host, or of its own processor, without a network.
+    pub(super) apart: bool,
     /// Bytes that its process can map.
     pub(super) address_space: u64,
     /// Cores that it may run on, and how many of them at a time.
@@ -44,21 +57,39 @@ pub(super) struct Joined {
 }
 
 impl Joined {
-    pub(super) fn gather(config: &Config, heap: &Memory) -> Self {
+    /// Of PE `me` of `n_pes`, with the memory for its heap, and its way to other hosts.
+    pub(super) fn gather(
+        config: &Config,
+        me: usize,
+        n_pes: usize,
+        heap: &Memory,
+        port: Result<String, String>,
+    ) -> Self {
         let memory = host::available_memory();
         let cores = host::usable_cores();
         let version = ("the library's version".to_string(), env!("CARGO_PKG_VERSION").to_string());
         let kind = ("SHMEM_HEAP".to_string(), heap.kind().to_string());
         let agreement = config.agreement().into_iter().map(|(name, value)| (name.to_string(), value));
         let address_space = rustix::process::getrlimit(rustix::process::Resource::As).current;
+        let machine = host::identity();
+        let host = config.host.clone().unwrap_or_else(|| machine.clone());
+        // In blocks, whose sizes differ by one at most.
+        let host = match config.hosts {
+            Some(hosts @ 2..) => format!("{host}, part {}", me * hosts.min(n_pes) / n_pes),
+            _ => host,
+        };
         Joined {
-            host: config.host.clone().unwrap_or_else(host::identity),
+            host,
+            machine,
+            port,
+            nonce: RandomState::new().build_hasher().finish(),
             available: memory.available,
             limit: memory.limit,
             pool: heap.pool(),
             of_host: heap.is_of_host(),
             multiple: heap.multiple(),
             file: heap.identity(),
+            apart: heap.is_apart(n_pes),
             address_space: address_space.unwrap_or(u64::MAX),
             cores: cores.numbers,
             quota: cores.quota,
@@ -67,13 +98,28 @@ impl Joined {
     }
 }
 
+/// What connects the hosts of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fabric {
+    /// Nothing: there is one host.
+    None,
+    /// A network card.
+    Roce,
+    /// One that is simulated in the memory of the machine.
+    Sim,
+}
+
 /// What was decided.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Plan {
     /// The PEs of this PE's host, in ascending order.
     pub(super) host: Vec<usize>,
-    /// Which slice of its file each of them has, where their heaps lie in files.
+    /// The number of each PE's host, in the order of their lowest PEs.
+    pub(super) hosts: Vec<usize>,
+    /// Which slice of its file each PE has, where the heaps lie in files.
     pub(super) slices: Vec<usize>,
+    /// What connects the hosts.
+    pub(super) fabric: Fabric,
     pub(super) layout: Layout,
     pub(super) radix: Radix,
     /// Polls before a waiter on this host yields.
@@ -87,25 +133,82 @@ impl Plan {
         check_agreement(joined)?;
         let n_pes = joined.len();
         let radix = config.barrier_radix.map_or_else(Radix::default, Radix::of);
-        let control = Layout::new(n_pes, config.team_slots, config.team_workspace, 0, radix).bytes() as u64;
+        let hosts = host_numbers(joined);
+        let fabric = fabric(joined, &hosts, config)?;
+        let network = if fabric == Fabric::None { 0 } else { Places::bytes(n_pes) };
+        let layout = |heap| Layout::new(n_pes, config.team_slots, config.team_workspace, network, heap, radix);
+        let control = layout(0).bytes() as u64;
         let heap = match config.heap_size {
             Some(size) => asked_for(size as u64, control, joined)?,
             None => share(control, joined),
         };
         let heap = usize::try_from(heap.next_multiple_of(joined[0].multiple as u64)).unwrap_or(usize::MAX);
-        let host: Vec<usize> = (0..n_pes).filter(|pe| joined[*pe].host == joined[me].host).collect();
-        let same_file = |pe: usize| {
-            let file = joined[pe].file;
-            move |other: &&usize| **other < pe && file.is_some() && joined[**other].file == file
-        };
-        let slices = host.iter().map(|&pe| host.iter().filter(same_file(pe)).count()).collect();
+        let host: Vec<usize> = (0..n_pes).filter(|pe| hosts[*pe] == hosts[me]).collect();
+        let slices = slices(joined);
         let spin = config.spin.unwrap_or_else(|| if crowded(joined, &host) { 0 } else { SPIN });
-        let layout = Layout::new(n_pes, config.team_slots, config.team_workspace, heap, radix);
-        Ok(Plan { layout, host, slices, radix, spin, heap })
+        Ok(Plan { layout: layout(heap), host, hosts, slices, fabric, radix, spin, heap })
+    }
+
+    /// Bytes behind the symmetric memory of a PE: its host's board, if the PE is the lowest there.
+    pub(super) fn behind(&self, pe: usize) -> usize {
+        let same = |other: &usize| self.hosts[*other] == self.hosts[pe];
+        if (0..pe).any(|other| same(&other)) {
+            return 0;
+        }
+        let n_pes = self.hosts.len();
+        Board::bytes((0..n_pes).filter(same).count(), n_pes)
     }
 }
 
+/// What `n_pes` PEs on this host alone would get: bytes of each user heap, and of each PE's symmetric memory as a whole.
+pub(crate) fn on_this_host(config: &Config, n_pes: usize) -> Result<(usize, usize)> {
+    let heap = if config.heap == HeapMemory::Huge { Memory::Huge } else { Memory::Normal };
+    let joined = vec![Joined::gather(config, 0, 1, &heap, Ok(String::new())); n_pes.max(1)];
+    let plan = Plan::new(&joined, 0, config)?;
+    Ok((plan.heap, plan.layout.bytes()))
+}
+
 const PAGE: u64 = 4096;
+
+/// The number of each PE's host, in the order of their lowest PEs.
+fn host_numbers(joined: &[Joined]) -> Vec<usize> {
+    let mut known: HashMap<&str, usize> = HashMap::new();
+    let mut numbers = Vec::with_capacity(joined.len());
+    for pe in joined {
+        let next = known.len();
+        numbers.push(*known.entry(&pe.host).or_insert(next));
+    }
+    numbers
+}
+
+/// Which slice of its file each PE has: PEs of a machine may have a file in common.
+fn slices(joined: &[Joined]) -> Vec<usize> {
+    let same =
+        |one: &Joined, other: &Joined| one.file.is_some() && (&one.machine, one.file) == (&other.machine, other.file);
+    joined.iter().enumerate().map(|(pe, one)| joined[..pe].iter().filter(|other| same(one, other)).count()).collect()
+}
+
+/// What connects the hosts, or why nothing does.
+fn fabric(joined: &[Joined], hosts: &[usize], config: &Config) -> Result<Fabric> {
+    let elsewhere = hosts.iter().position(|host| *host != 0);
+    let (route, none) = match (config.route, elsewhere) {
+        // Heaps that nobody else can map are reached over a network all the same, if there is one.
+        (RouteChoice::Auto, None) if joined.iter().all(|pe| pe.apart && pe.port.is_ok()) => return Ok(Fabric::Roce),
+        (RouteChoice::Auto, None) => return Ok(Fabric::None),
+        (RouteChoice::Sim, _) => {
+            let other = joined.iter().position(|pe| pe.machine != joined[0].machine);
+            let why = |pe: usize| format!("the simulated network ends at the machine, and PE {pe} is on another");
+            (Fabric::Sim, other.map(|pe| (pe, why(pe))))
+        }
+        (RouteChoice::Auto | RouteChoice::Roce, _) => {
+            let without = joined.iter().enumerate().find_map(|(pe, one)| Some((pe, one.port.as_ref().err()?)));
+            (Fabric::Roce, without.map(|(pe, why)| (pe, format!("PE {pe} has none: {why}"))))
+        }
+    };
+    let Some((without, why)) = none else { return Ok(route) };
+    let pe = elsewhere.unwrap_or(without);
+    Err(ErrorKind::NoRoute { pe, host: joined[pe].host.clone(), own: joined[0].host.clone(), why }.into())
+}
 
 fn check_agreement(joined: &[Joined]) -> Result<()> {
     for (i, (name, _)) in joined[0].settings.iter().enumerate() {
@@ -192,12 +295,16 @@ mod tests {
     fn pe(host: &str, available: u64) -> Joined {
         Joined {
             host: host.into(),
+            machine: "m".into(),
+            port: Ok("mlx5_0:1".into()),
+            nonce: 0,
             available,
             limit: "the host's memory".into(),
             pool: 0,
             of_host: true,
             multiple: PAGE as usize,
             file: None,
+            apart: false,
             address_space: u64::MAX,
             cores: vec![0, 1],
             quota: None,
@@ -262,11 +369,23 @@ mod tests {
 
     #[test]
     fn pes_that_have_a_file_in_common_have_slices_of_it() {
-        let file = |host: &str, inode: u64| Joined { file: Some([1, inode, 0]), ..pe(host, 1 << 30) };
+        let file = |machine: &str, inode: u64| Joined {
+            file: Some([1, inode, 0]),
+            machine: machine.into(),
+            ..pe(machine, 1 << 30)
+        };
         let joined = [file("a", 7), file("b", 7), file("a", 8), file("a", 7), file("b", 9), file("a", 8)];
-        let slices = |me| Plan::new(&joined, me, &Config::default()).map(|plan| (plan.host, plan.slices)).unwrap();
-        assert_eq!(slices(0), (vec![0, 2, 3, 5], vec![0, 0, 1, 1]));
-        assert_eq!(slices(4), (vec![1, 4], vec![0, 0]));
+        assert_eq!(plan(&joined, &Config::default()).unwrap().slices, [0, 0, 0, 1, 0, 1]);
+        assert_eq!(plan(&vec![pe("a", 1 << 30); 3], &Config::default()).unwrap().slices, [0; 3]);
+    }
+
+    #[test]
+    fn heaps_that_nobody_can_map_take_a_network_if_there_is_one() {
+        let apart = Joined { apart: true, ..pe("a", 1 << 30) };
+        let fabric = |joined: &[Joined]| plan(joined, &Config::default()).unwrap().fabric;
+        assert_eq!(fabric(&[apart.clone(), apart.clone()]), Fabric::Roce);
+        assert_eq!(fabric(&[apart.clone(), Joined { port: Err("no card".into()), ..apart }]), Fabric::None);
+        assert_eq!(fabric(&[pe("a", 1 << 30)]), Fabric::None);
     }
 
     #[test]
@@ -284,6 +403,42 @@ mod tests {
         let config = Config { heap_size: Some(1 << 30), ..Config::default() };
         assert!(plan(&joined, &config).unwrap_err().to_string().contains("ulimit -v"));
         assert!(plan(&joined, &Config::default()).unwrap().heap < 100 << 20);
+    }
+
+    #[test]
+    fn hosts_need_a_network_and_one_host_has_it_where_it_is_asked_for() {
+        let fabric = |joined: &[Joined], route| plan(joined, &Config { route, ..Config::default() });
+        let one = vec![pe("a", 1 << 30); 2];
+        let mut two = [pe("a", 1 << 30), pe("b", 1 << 30), pe("a", 1 << 30)];
+        for (route, of_one, of_two) in [
+            (RouteChoice::Auto, Fabric::None, Fabric::Roce),
+            (RouteChoice::Roce, Fabric::Roce, Fabric::Roce),
+            (RouteChoice::Sim, Fabric::Sim, Fabric::Sim),
+        ] {
+            let planned = fabric(&one, route).unwrap();
+            assert_eq!((planned.fabric, planned.hosts), (of_one, vec![0, 0]));
+            let planned = fabric(&two, route).unwrap();
+            assert_eq!((planned.fabric, &planned.hosts[..], &planned.host[..]), (of_two, &[0, 1, 0][..], &[0, 2][..]));
+            assert_eq!([0, 1, 2].map(|pe| planned.behind(pe) > 0), [true, true, false], "a board for each host");
+        }
+        two[2].port = Err("no device".into());
+        two[1].machine = "n".into();
+        let why = |route| fabric(&two, route).unwrap_err().to_string();
+        let between = "PE 1 is on another host (b) than PE 0 (a), and there is no network between them: ";
+        assert_eq!(why(RouteChoice::Auto), format!("{between}PE 2 has none: no device"));
+        assert!(why(RouteChoice::Sim).ends_with("the simulated network ends at the machine, and PE 1 is on another"));
+    }
+
+    #[test]
+    fn a_machine_plays_several_hosts_in_blocks() {
+        for (n, hosts, expected) in
+            [(5, 2, &[0, 0, 0, 1, 1][..]), (4, 4, &[0, 1, 2, 3]), (3, 8, &[0, 1, 2]), (3, 1, &[0; 3])]
+        {
+            let config = Config { hosts: Some(hosts), ..Config::default() };
+            let joined: Vec<_> =
+                (0..n).map(|pe| Joined::gather(&config, pe, n, &Memory::Normal, Ok(String::new()))).collect();
+            assert_eq!(host_numbers(&joined), expected);
+        }
     }
 
     #[test]

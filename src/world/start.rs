@@ -10,59 +10,78 @@ use crate::core::Core;
 use crate::error::{ErrorKind, Result};
 use crate::group::{Group, Slots, by_value};
 use crate::heap::{Arena, Check, ExternalMemory, Heap, MAX_ALIGN, Memory, Page, Segment};
-use crate::transport::link::{Link, Patience};
+use crate::transport::link::Link;
 use crate::transport::loopback::STREAM_FROM;
+use crate::transport::rest::Patience;
+use crate::transport::roce::sim::turns::Turns;
 use crate::watch::{Board, Lookout, Vigil, vigil};
-use crate::world::plan::{Joined, Plan};
-use crate::world::{World, let_the_first_end};
+use crate::world::network::Joint;
+use crate::world::plan::{Fabric, Joined, Plan};
+use crate::world::{World, let_the_first_end, network};
 
 /// Teams that all PEs have from the start, by their slots.
 const WORLD_SLOT: usize = 0;
 const SHARED_SLOT: usize = 1;
 
 /// Starts the world of PE `boot.me()`. Collective over the job: three exchanges, *joined* (what everyone brings),
-/// *mapped* (the heaps' descriptors) and *connected* (all are ready). A PE that fails drops its bootstrap, and the
+/// *mapped* (the heaps' descriptors) and *connected* (where each is on the network; all are ready). A PE that fails drops its bootstrap, and the
 /// others' next exchange fails and names it. `external` is memory of the program's own for the heap.
 pub(super) fn start(
+    config: Config,
+    external: Option<ExternalMemory>,
+    boot: Box<dyn Bootstrap + Send + Sync>,
+) -> Result<World> {
+    start_in(config, external, boot, None)
+}
+
+/// [`start`], of a PE of a history.
+pub(super) fn start_in(
     mut config: Config,
     external: Option<ExternalMemory>,
     mut boot: Box<dyn Bootstrap + Send + Sync>,
+    turns: Option<Arc<Turns>>,
 ) -> Result<World> {
     let (me, n_pes) = (boot.me(), boot.n_pes());
     let memory = memory(&mut config, external, me)?;
-    let mine = postcard::to_stdvec(&Joined::gather(&config, &memory)).map_err(garbled)?;
+    let port = network::port(&config);
+    let mine = Joined::gather(&config, me, n_pes, &memory, port);
+    let mine = postcard::to_stdvec(&mine).map_err(garbled)?;
     let joined = boot.allgather(&mine)?;
     let joined: Vec<Joined> =
         (joined.iter().map(|bytes| postcard::from_bytes(bytes))).collect::<postcard::Result<_>>().map_err(garbled)?;
-    if let Some(pe) = joined.iter().position(|pe| pe.host != joined[0].host) {
-        let (host, own) = (joined[pe].host.clone(), joined[0].host.clone());
-        return Err(ErrorKind::NoRoute { pe, host, own }.into());
-    }
     let plan = Plan::new(&joined, me, &config)?;
     config.heap_size = Some(plan.heap);
     config.spin = Some(plan.spin);
     let stream_from = *config.stream_from.get_or_insert(STREAM_FROM);
 
-    // The board of the host lies behind the memfd of its lowest PE.
-    let (front, leader) = (memory.front(&plan.layout), plan.host[0]);
-    let extra = |pe: usize| if pe == leader { Board::bytes(plan.host.len()) } else { 0 };
-    let position = plan.host.iter().position(|pe| *pe == me).unwrap_or(0);
-    let made = memory.create(&plan.layout, extra(me), plan.slices[position], plan.host.len() == 1)?;
+    // A simulated card reaches into the memory of all PEs.
+    let all: Vec<usize> = (0..n_pes).collect();
+    let near = if plan.fabric == Fabric::Sim { &all } else { &plan.host };
+    // The board of a host lies behind the memfd of its lowest PE.
+    let (layout, front, leader) = (&plan.layout, memory.front(&plan.layout), plan.host[0]);
+    let made = memory.create(layout, plan.behind(me), plan.slices[me], near.len() == 1)?;
     if me == leader {
-        Board::attach(&made.control, front, &plan.host)?.found();
+        Board::attach(&made.control, front, &plan.host, n_pes)?.found(joined[0].nonce);
         boot.show(&made.control, plan.host.len())?;
     }
-    let descriptors = boot.hand_over(made.control, &plan.host)?;
+    let controls = boot.hand_over(made.control, near)?;
     // On all PEs alike, since their memory is.
-    let users = made.user.map(|user| boot.hand_over(user, &plan.host)).transpose()?;
-    let board = Arc::new(Board::attach(&descriptors[0], front, &plan.host)?);
-    let mut mapped: Vec<Option<Segment>> = (0..n_pes).map(|_| None).collect();
-    for (i, (&pe, control)) in plan.host.iter().zip(descriptors).enumerate().filter(|(_, (pe, _))| **pe != me) {
-        let user = users.as_ref().map(|users| users[i].as_ref());
-        mapped[pe] = Some(memory.attach(&plan.layout, extra(pe), &control, user, plan.slices[i])?);
+    let users = made.user.map(|user| boot.hand_over(user, near)).transpose()?;
+    let (mut board, mut mapped): (_, Vec<Option<Segment>>) = (None, (0..n_pes).map(|_| None).collect());
+    for (i, (&pe, control)) in near.iter().zip(controls).enumerate() {
+        if pe == leader {
+            board = Some(Board::attach(&control, front, &plan.host, n_pes)?);
+        }
+        if pe != me {
+            let user = users.as_ref().map(|users| users[i].as_ref());
+            mapped[pe] = Some(memory.attach(layout, plan.behind(pe), &control, user, plan.slices[pe])?);
+        }
     }
     drop(users);
     tracing::debug!(me, memory = made.what, regions = ?made.segment.regions(), "heap mapped");
+    let Some(board) = board.map(Arc::new) else {
+        return Err(ErrorKind::os("finding the board of this host", std::io::ErrorKind::NotFound));
+    };
     // Threads of one process end together, and a launcher sees the ends of its processes.
     let alone_in_this = config.rendezvous.is_some() && !boot.led() && n_pes > 1;
     let vigil = if alone_in_this { watch_over(&board, boot.as_mut(), &plan.host)? } else { None };
@@ -76,22 +95,26 @@ pub(super) fn start(
     // A launcher writes it by itself; without one, it is written where it was asked for.
     let flight_file = if boot.led() { None } else { config.flight_file.as_ref().and_then(|_| config.flight_file()) };
     let patience = Patience { spin: plan.spin, timeout: config.timeout, stall_warn: config.stall_warn };
-    let link =
-        Link::new(me, heap, mapped, config.route, patience, stream_from, Lookout::new(board.clone(), me, flight_file))?;
+    let nonce = joined[0].nonce;
+    let (heap_of, memory) = (&heap, &made.what);
+    let joint = Joint { plan: &plan, config: &config, me, nonce, heap: heap_of, mapped: &mut mapped, turns, memory };
+    let (net, memories) = network::connect(joint, boot.as_mut())?;
+    let lookout = Lookout::new(board.clone(), me, flight_file);
+    let link = Link::new(me, heap, mapped, net, patience, stream_from, lookout);
     let slots = Slots::new(plan.layout.slots);
     let permanent = |members: &[usize], index, slot| {
         slots.take(slot);
         Arc::new(Group::new(&link, &plan.layout, members, index, slot, 0, plan.radix))
     };
     let world = permanent(&(0..n_pes).collect::<Vec<_>>(), me, WORLD_SLOT);
+    let position = plan.host.iter().position(|pe| *pe == me).unwrap_or(0);
     let shared = permanent(&plan.host, position, SHARED_SLOT);
-    let memories = boot.allgather(made.what.as_bytes())?;
-    let memories: Vec<_> = memories.iter().map(|what| String::from_utf8_lossy(what).into_owned()).collect();
     tracing::debug!(me, n_pes, heap = plan.heap, "world started");
 
     let (living, layout, radix) = (Mutex::new(None), plan.layout, plan.radix);
+    let hosts = plan.hosts;
     let memory = by_value(&memories, "has", "have");
-    let core = Core { link, layout, radix, slots, world, living, shared, config, memory };
+    let core = Core { link, layout, radix, slots, world, living, shared, hosts, config, memory };
     Ok(World { core: Arc::new(core), vigil, boot: boot.into() })
 }
 

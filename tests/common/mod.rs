@@ -32,29 +32,34 @@ pub fn everywhere(scenario: impl Fn(&World) -> Result<()> + Sync) {
 
 /// P06: runs a scenario as threads in checked mode, which must not find fault with it.
 pub fn checked(scenario: impl Fn(&World) -> Result<()> + Sync) {
-    with(3, "SHMEM_CHECK", "1", &scenario);
+    with(3, &[("SHMEM_CHECK", "1")], &scenario);
 }
 
-/// Runs a scenario as threads whose puts arrive late and in random order.
+/// Runs a scenario as threads between which everything goes over a simulated network, late and in random order; then as
+/// threads of two and of three hosts, with that network between them.
 pub fn shuffled(scenario: impl Fn(&World) -> Result<()> + Sync) {
     for n in [2, 3, 5] {
-        with(n, "SHMEM_ROUTE", "shuffle", &scenario);
+        with(n, &[("SHMEM_ROUTE", "sim")], &scenario);
+    }
+    for (n, hosts) in [(3, "2"), (5, "3")] {
+        with(n, &[("SHMEM_ROUTE", "sim"), ("SHMEM_HOSTS", hosts)], &scenario);
     }
 }
 
-/// Runs a scenario as `n` threads with a setting.
-fn with(n: usize, name: &str, value: &str, scenario: &(impl Fn(&World) -> Result<()> + Sync)) {
+/// Runs a scenario as `n` threads with some settings.
+fn with(n: usize, settings: &[(&str, &str)], scenario: &(impl Fn(&World) -> Result<()> + Sync)) {
     let scenario = |world: &World| {
         let result = scenario(world);
         if let Err(error) = &result {
-            eprintln!("PE {} of {n} with {name}={value}: {error}", world.me());
+            eprintln!("PE {} of {n} with {settings:?}: {error}", world.me());
             world.abandon();
         }
         result
     };
-    job(n, |builder| builder.set(name, value).unwrap(), scenario)
+    let set = |builder: Builder, &(name, value): &(&str, &str)| builder.set(name, value).unwrap();
+    job(n, |builder| settings.iter().fold(builder, set), scenario)
         .into_iter()
-        .for_each(|pe| pe.unwrap_or_else(|error| panic!("n = {n} with {name}={value}: {error}")));
+        .for_each(|pe| pe.unwrap_or_else(|error| panic!("n = {n} with {settings:?}: {error}")));
 }
 
 /// How often to repeat something: `rounds`, or a hundredth of it where the network of the test delays every put.

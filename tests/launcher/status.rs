@@ -133,3 +133,23 @@ fn help_version_and_settings_are_shown() {
         assert!(outcome.text().contains(text), "{flag}");
     }
 }
+
+#[test]
+fn a_host_is_checked_without_starting_anything() {
+    let outcome = run(&mut shmemrun(&["--check", "-n", "2", "--heap", "1M"]));
+    let text = outcome.text();
+    assert!(text.contains("2 PEs: heaps of 1.0M") && text.contains("  network  "), "{text}");
+    assert_eq!(outcome.code, Some(i32::from(text.contains("FAIL"))), "{text}");
+
+    let outcome = run(&mut shmemrun(&["--check", "--heap", "1000T"]));
+    assert_eq!(outcome.code, Some(1));
+    assert!(outcome.text().contains("FAIL  memory") && outcome.text().contains("reduce SHMEM_SYMMETRIC_SIZE"));
+
+    let outcome = run(shmemrun(&["--check"]).env("SHMEM_HCA", "no-such-device"));
+    assert_eq!(outcome.code, Some(1));
+    assert!(outcome.text().contains("FAIL  network"), "{}", outcome.text());
+
+    let outcome = run(shmemrun(&["--check"]).env("SHMEM_HCA", "mlx5_0,"));
+    assert_eq!(outcome.code, Some(2));
+    assert!(outcome.one_line().contains("SHMEM_HCA=\"mlx5_0,\" is not valid"), "{}", outcome.err);
+}

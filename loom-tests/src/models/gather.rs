@@ -17,12 +17,12 @@ pub fn model(pes: usize, preemptions: Option<usize>, mutation: Mutation) -> Expl
         move |pe, ()| {
             let gather = Gather { at: 0 };
             let word = |pe: usize, phase: usize| 10 + pe as u64 + 100 * phase as u64;
-            gather.show(&pe.row(pe.me), 0, 7, [1; SHOWN]);
+            gather.show(pe, pe.me, 0, 7, [1; SHOWN])?;
             for phase in 0..2 {
-                gather.show(&pe.row(pe.me), phase, KEY, [word(pe.me, phase); SHOWN]);
+                gather.show(pe, pe.me, phase, KEY, [word(pe.me, phase); SHOWN])?;
                 for other in (0..pes).filter(|other| *other != pe.me) {
                     let why = Why { call: Call::Survivors, on: Some(other) };
-                    let shown = wait_for(pe, why, || Ok(gather.look(&pe.row(other), phase, KEY)))?;
+                    let shown = wait_for(pe, why, || gather.look(pe, other, phase, KEY))?;
                     assert_eq!(shown, [word(other, phase); SHOWN], "what is shown under the key");
                 }
             }

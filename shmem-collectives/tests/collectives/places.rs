@@ -31,7 +31,7 @@ fn collectives_over_a_network_that_reorders() {
 #[test]
 fn collectives_over_a_network_that_reorders_behind_barriers_of_many_rounds() {
     let configure = |builder: shmem::Builder| {
-        builder.set("SHMEM_ROUTE", "shuffle").and_then(|builder| builder.set("SHMEM_BARRIER_RADIX", "2")).unwrap()
+        builder.set("SHMEM_ROUTE", "sim").and_then(|builder| builder.set("SHMEM_BARRIER_RADIX", "2")).unwrap()
     };
     let scenario = |world: &World| {
         // A PE that failed would keep the others waiting.

@@ -44,7 +44,7 @@ impl Boards {
             match post {
                 // What is none is left alone.
                 Ok((rows, descriptor)) if rows <= self.n_pes => {
-                    let board = Board::find(&descriptor, rows).ok();
+                    let board = Board::find(&descriptor, rows, self.n_pes).ok();
                     self.kept.extend(board.filter(|board| board.host().iter().all(|pe| *pe < self.n_pes)));
                 }
                 Ok(_) => {}
@@ -90,9 +90,10 @@ impl Boards {
         members.filter(has_ended).map(|row| (row.pe, row.pid())).collect()
     }
 
-    /// Tells the PEs of every world that this one was in of its loss.
+    /// Tells the PEs of every world that this one was in of its loss, on all its hosts.
     pub(super) fn declare(&self, loss: Loss) {
-        for board in self.kept.iter().filter(|board| is_member(board, loss.pe)) {
+        let worlds: Vec<u64> = self.kept.iter().filter(|board| is_member(board, loss.pe)).map(Board::world).collect();
+        for board in self.kept.iter().filter(|board| worlds.contains(&board.world())) {
             board.declare(loss);
         }
     }
@@ -127,10 +128,14 @@ impl Boards {
         match &self.kept[..] {
             [] => None,
             [board] => Some(show(board)),
-            several => Some(several.iter().enumerate().fold(String::new(), |mut text, (i, board)| {
-                let _ = write!(text, "  world {} of {}:\n{}", i + 1, several.len(), show(board));
-                text
-            })),
+            several => {
+                let one = several.iter().all(|board| board.world() == several[0].world());
+                let (what, n) = (if one { "host" } else { "world" }, several.len());
+                Some(several.iter().enumerate().fold(String::new(), |mut text, (i, board)| {
+                    let _ = write!(text, "  {what} {} of {n}:\n{}", i + 1, show(board));
+                    text
+                }))
+            }
         }
     }
 }
@@ -166,12 +171,13 @@ mod tests {
         (runtime, boards)
     }
 
-    fn founded(host: &[usize]) -> (Board, OwnedFd) {
+    /// A board of a world of 3 PEs by this number.
+    fn founded(world: u64, host: &[usize]) -> (Board, OwnedFd) {
         let file = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::ALLOW_SEALING).unwrap();
-        rustix::fs::ftruncate(&file, Board::bytes(host.len()) as u64).unwrap();
+        rustix::fs::ftruncate(&file, Board::bytes(host.len(), 3) as u64).unwrap();
         rustix::fs::fcntl_add_seals(&file, rustix::fs::SealFlags::SHRINK).unwrap();
-        let board = Board::attach(&file, 0, host).unwrap();
-        board.found();
+        let board = Board::attach(&file, 0, host, 3).unwrap();
+        board.found(world);
         (board, file)
     }
 
@@ -179,7 +185,7 @@ mod tests {
     fn worlds_that_follow_one_another_leave_one_board_at_most() {
         let (_runtime, mut boards) = open(3);
         for _ in 0..10 {
-            let (board, file) = founded(&[0, 1, 2]);
+            let (board, file) = founded(0, &[0, 1, 2]);
             post(&boards.invitation(), &file, 3, None).unwrap();
             boards.collect();
             for pe in 0..3 {
@@ -199,7 +205,7 @@ mod tests {
     #[test]
     fn a_loss_is_told_to_the_worlds_that_the_pe_was_in() {
         let (_runtime, mut boards) = open(3);
-        let worlds = [founded(&[0, 1, 2]), founded(&[0, 1, 2]), founded(&[0, 2])];
+        let worlds = [founded(0, &[0, 1, 2]), founded(1, &[0, 1]), founded(2, &[0, 2]), founded(1, &[2])];
         for (board, file) in &worlds {
             post(&boards.invitation(), file, board.host().len(), None).unwrap();
             board.host().iter().for_each(|pe| board.enter(*pe, false));
@@ -207,7 +213,7 @@ mod tests {
         boards.collect();
         worlds[0].0.row(1).unwrap().set_state(State::Left);
         boards.declare(Loss { pe: 1, how: How::Killed(11) });
-        assert_eq!(worlds.each_ref().map(|(board, _)| board.losses().len()), [0, 1, 0]);
+        assert_eq!(worlds.each_ref().map(|(board, _)| board.losses().len()), [0, 1, 0, 1], "on both hosts");
         assert_eq!(boards.losses(), [Loss { pe: 1, how: How::Killed(11) }]);
         assert!(boards.around(1).contains("PE 1 lost: it was killed by signal 11 (SIGSEGV)"));
         assert!(boards.around(0).contains("PEs 0 and 2 outside the library"), "{}", boards.around(0));
@@ -224,7 +230,7 @@ mod tests {
     fn those_who_are_still_in_the_last_meeting_lag_behind() {
         use crate::watch::activity::{Begun, Texts, begin, end};
         let (_runtime, mut boards) = open(3);
-        let (board, file) = founded(&[0, 1, 2]);
+        let (board, file) = founded(0, &[0, 1, 2]);
         post(&boards.invitation(), &file, 3, None).unwrap();
         boards.collect();
         let board = &board;
@@ -255,9 +261,9 @@ mod tests {
     #[test]
     fn what_cannot_be_a_board_of_this_job_is_left_alone() {
         let (_runtime, mut boards) = open(2);
-        let (_, stranger) = founded(&[0, 7]);
-        let (_, large) = founded(&[0, 1, 2]);
-        let (_, right) = founded(&[0, 1]);
+        let (_, stranger) = founded(0, &[0, 7]);
+        let (_, large) = founded(0, &[0, 1, 2]);
+        let (_, right) = founded(0, &[0, 1]);
         for (file, rows) in [(&stranger, 2), (&large, 3), (&right, 1), (&right, 0), (&right, 1 << 31)] {
             post(&boards.invitation(), file, rows, None).unwrap();
         }

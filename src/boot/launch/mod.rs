@@ -44,6 +44,8 @@ use super::serve::Listener;
 use crate::error::{ErrorKind, Result};
 
 pub use example::build as build_example;
+pub(crate) use spawn::descriptors;
+
 pub use guard::{NAME as GUARD_NAME, run as run_guard};
 pub use status::status;
 

@@ -122,10 +122,14 @@ fn explain(program: &OsStr, pe: usize, e: &std::io::Error) -> (String, u8) {
     }
 }
 
-/// Raises the soft limit of open files where the job needs it: the launcher holds up to six for each PE. The PEs
-/// inherit it, and need one for each PE themselves.
+/// Open files that a job needs: the launcher holds up to six for each PE.
+pub(crate) fn descriptors(n_pes: usize) -> u64 {
+    n_pes as u64 * 6 + 64
+}
+
+/// Raises the soft limit of open files where the job needs it. The PEs inherit it, and need one for each PE themselves.
 pub(super) fn make_room_for_descriptors(n_pes: usize) {
-    let needed = n_pes as u64 * 6 + 64;
+    let needed = descriptors(n_pes);
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_some_and(|current| current < needed) {
         let raised = limit.maximum.map_or(needed, |maximum| maximum.min(needed));

@@ -67,7 +67,7 @@ pub(super) fn cause(first: (usize, Status), losses: &[Loss], exits: &[Option<Sta
     match exits.get(pe).copied().flatten() {
         Some(status) if status != Status::Exited(0) => {
             let why = match how {
-                How::Failed | How::Panicked | How::TimedOut | How::OutOfMemory => format!(": {how}"),
+                How::Failed | How::Panicked | How::TimedOut | How::OutOfMemory | How::Unreachable => format!(": {how}"),
                 How::Exited(_) | How::Killed(_) | How::Ended | How::EndedJob(_) => String::new(),
             };
             (format!("PE {pe} {status}{why}"), status.code())

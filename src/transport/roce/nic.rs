@@ -10,6 +10,7 @@ use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 
 use crate::error::Result;
+pub(crate) use crate::transport::To;
 
 /// A port of a device, and the address under which it is known there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +27,7 @@ pub(crate) struct Port {
 
 /// Memory of this PE to be registered, which outlives the card.
 #[derive(Debug)]
+#[cfg_attr(not(feature = "roce"), expect(dead_code, reason = "the simulated card has it mapped"))]
 pub(crate) struct Region {
     /// The offsets in symmetric memory that it holds.
     pub(crate) offsets: Range<usize>,
@@ -129,13 +131,6 @@ pub(crate) enum Outcome {
     Flushed,
 }
 
-/// The other end of a queue pair: a lane of a PE. Lanes of one PE are not ordered against each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct To {
-    pub(crate) lane: usize,
-    pub(crate) pe: usize,
-}
-
 /// A network card with the regions of this PE registered. Calls for one queue pair come one at a time; those for
 /// different ones may come at once, from different threads.
 pub(crate) trait Nic: Send + Sync {
@@ -153,4 +148,9 @@ pub(crate) trait Nic: Send + Sync {
 
     /// Adds to `found` what has ended on a queue pair, in order. Does not block.
     fn poll(&self, to: To, found: &mut Vec<Completion>) -> Result<()>;
+
+    /// Told while this PE waits for something that is no completion. Whether the card has done the waiting.
+    fn idle(&self) -> Result<bool> {
+        Ok(false)
+    }
 }

@@ -6,7 +6,7 @@
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
-use shmem::{Error, Result, World};
+use shmem::{Error, Meeting, Result, World};
 use shmem_collectives::Coll;
 use shmem_collectives::op::{Op, Type};
 use shmem_collectives::plan::Collective;
@@ -18,9 +18,22 @@ use crate::case::{Memory, Spec};
 use crate::layout::{OPERATIONS, Operation};
 use crate::time::Clock;
 
-/// Bytes of a block. Dense where one-shot and direct change over.
-const SIZES: [usize; 12] =
-    [8, 128, 512, 1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 128 << 10, 512 << 10, 1 << 20];
+/// Bytes of a block. Dense where one-shot and direct change over: at what travels with a meeting, and beyond.
+const SIZES: [usize; 13] = [
+    8,
+    8 * Meeting::PAYLOAD,
+    128,
+    512,
+    1 << 10,
+    2 << 10,
+    4 << 10,
+    8 << 10,
+    16 << 10,
+    32 << 10,
+    128 << 10,
+    512 << 10,
+    1 << 20,
+];
 
 /// What all measurements may take together. Each gets a share of what is left, at least a few calls.
 const BUDGET: Duration = Duration::from_secs(2);
@@ -147,10 +160,9 @@ fn preferred(times: &[(Algorithm, f64)], before: &[Algorithm], reduces: bool) ->
     chosen
 }
 
-/// What is worth trying where memory is shared.
+/// What is worth trying where memory is shared. Hierarchical is: it goes by segments, which stay in the cache.
 fn candidates(what: Collective) -> Vec<Algorithm> {
-    let naive = [Algorithm::Mesh, Algorithm::Hierarchical];
-    Algorithm::ALL.into_iter().filter(|algorithm| algorithm.plans(what) && !naive.contains(algorithm)).collect()
+    Algorithm::ALL.into_iter().filter(|algorithm| algorithm.plans(what) && *algorithm != Algorithm::Mesh).collect()
 }
 
 fn fastest(times: &[(Algorithm, f64)]) -> Option<(Algorithm, f64)> {

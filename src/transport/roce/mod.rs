@@ -1,0 +1,284 @@
+//! The network: one-sided transfers by a network card, from and to registered memory, without any call of the target.
+//!
+//! - `nic`: what is needed of a card;
+//! - `seen`: what the system shows of RDMA devices; `wishes`: which of them the user wants; `select`: which are used;
+//!   `refusal`: why others are not;
+//! - `queue`: the requests of one queue pair, pure data;
+//! - `pool`: registered pieces for what lies in memory that the card does not reach;
+//! - `verbs`: a real card, over libibverbs (feature `roce`);
+//! - `sim`: a card in memory, which delays, reorders and fails, by chance or replayable.
+//!
+//! [`Network`] brings them together: a queue pair for each lane of each peer, made when it is first used. Symmetric
+//! memory travels from and to where it lies; private memory within the request, or through the pool.
+
+pub(crate) mod nic;
+mod pool;
+mod queue;
+pub(crate) mod refusal;
+pub(crate) mod seen;
+pub(crate) mod select;
+#[allow(unsafe_code)]
+pub(crate) mod sim;
+#[cfg(feature = "roce")]
+pub(crate) mod verbs;
+pub(crate) mod wishes;
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::transport::amo::CardAmo;
+use crate::transport::private::{Early, Late, Memory};
+use crate::transport::{Endpoint, Near, Taken, To};
+use nic::{Completion, Local, Nic, Outcome, Request, Verb};
+pub(crate) use pool::Pool;
+use queue::{Lent, Queue};
+
+/// Lanes to each peer: the first is that of the library and of shared contexts, private contexts take turns on the rest.
+pub(crate) const LANES: usize = 8;
+
+/// Bytes up to which private memory travels within a request, where the card lets it: copying them twice costs less than
+/// a piece of the pool, which has to come back.
+const INLINE: usize = 256;
+
+/// A network card with the queues of this PE.
+pub(crate) struct Network<N> {
+    nic: N,
+    n_pes: usize,
+    /// By lane and peer.
+    lines: Box<[Mutex<Line>]>,
+    /// Those that have a queue.
+    connected: Mutex<Arc<[To]>>,
+    pool: Pool,
+    /// Where the pool's memory is for the processor.
+    memory: Memory,
+}
+
+/// One way to a peer.
+#[derive(Default)]
+struct Line {
+    /// Made when it is first used.
+    queue: Option<Queue>,
+    found: Vec<Completion>,
+}
+
+impl<N: Nic> Network<N> {
+    /// Over a card that has the symmetric memory of this PE registered, with a pool in this part of it.
+    pub(crate) fn new(nic: N, n_pes: usize, pool: Range<usize>, memory: Memory) -> Self {
+        let lines = (0..LANES * n_pes).map(|_| Mutex::default()).collect();
+        let connected = Mutex::new(Arc::default());
+        Network { nic, n_pes, lines, connected, pool: Pool::new(pool), memory }
+    }
+
+    fn line(&self, to: To) -> MutexGuard<'_, Line> {
+        // A line is whole between any two statements that can panic.
+        self.lines[to.lane * self.n_pes + to.pe].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs `use_it` on a queue that is connected, works, and has room, or does nothing.
+    fn with_room<R: Default>(&self, to: To, use_it: impl FnOnce(&mut Queue, usize) -> Result<R>) -> Result<R> {
+        let mut line = self.line(to);
+        if line.queue.is_none() {
+            self.nic.connect(to)?;
+            line.queue = Some(Queue::new(self.nic.limits().depth));
+            let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
+            *connected = connected.iter().copied().chain([to]).collect();
+        }
+        if line.queue.as_ref().is_some_and(|queue| queue.room() == 0) {
+            self.reap(to, &mut line)?;
+        }
+        let Line { queue: Some(queue), .. } = &mut *line else { return Ok(R::default()) };
+        if let Some(failure) = queue.failure() {
+            return Err(self.failed(to.pe, failure));
+        }
+        match queue.room() {
+            0 => Ok(R::default()),
+            room => use_it(queue, room),
+        }
+    }
+
+    /// Takes note of what has ended on a line. Fails when it finds out that the line does.
+    fn reap(&self, to: To, line: &mut Line) -> Result<()> {
+        let Line { queue: Some(queue), found } = line else { return Ok(()) };
+        let worked = queue.failure().is_none();
+        self.nic.poll(to, found)?;
+        for completion in found.drain(..) {
+            for back in queue.complete(completion) {
+                if let Some(late) = back.late {
+                    self.memory.deliver(back.piece.at, late);
+                }
+                self.pool.give_back(back.piece);
+            }
+        }
+        match queue.failure() {
+            Some(failure) if worked => Err(self.failed(to.pe, failure)),
+            _ => Ok(()),
+        }
+    }
+
+    /// [`reap`](Self::reap), after which all that is under way will tell of its end. Whether nothing is any more.
+    fn settle(&self, to: To, line: &mut Line) -> Result<bool> {
+        if !line.queue.as_ref().is_some_and(Queue::is_busy) {
+            return Ok(true);
+        }
+        self.reap(to, line)?;
+        let Some(queue) = &mut line.queue else { return Ok(true) };
+        if queue.failure().is_none()
+            && let Some(close) = queue.close()
+        {
+            self.post(to, queue, &[close])?;
+        }
+        Ok(!queue.is_busy())
+    }
+
+    /// Settles a lane, or all. Whether nothing is under way any more.
+    fn settle_all(&self, lane: Option<usize>) -> Result<bool> {
+        let connected = Arc::clone(&self.connected.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut those = connected.iter().filter(|to| lane.is_none_or(|lane| lane == to.lane));
+        those.try_fold(true, |all, &to| Ok(self.settle(to, &mut self.line(to))? && all))
+    }
+
+    fn post(&self, to: To, queue: &mut Queue, chain: &[Request<'_>]) -> Result<()> {
+        self.nic.post(to, chain).inspect_err(|error| queue.give_up(Outcome::Refused(error.to_string())))
+    }
+
+    /// That a way to a peer has failed.
+    #[cold]
+    fn failed(&self, pe: usize, outcome: &Outcome) -> Error {
+        let device = self.nic.name();
+        match outcome {
+            Outcome::Unreachable(what) => {
+                let reason = format!("it does not answer over {device}: {what}");
+                ErrorKind::PeerLost { pe, reason }.into()
+            }
+            Outcome::Refused(what) => ErrorKind::Fabric { pe, device, what: what.clone() }.into(),
+            Outcome::Done | Outcome::Flushed => {
+                ErrorKind::Fabric { pe, device, what: "the queue pair has failed".into() }.into()
+            }
+        }
+    }
+
+    /// Transfers between symmetric memory and a peer, where they lie.
+    fn direct(&self, to: To, verb: Verb, at: usize, near: usize, bytes: usize) -> Result<Taken> {
+        self.with_room(to, |queue, room| {
+            let (most, mut chain) = (self.nic.limits().message, Vec::new());
+            let mut done = 0;
+            while done < bytes && chain.len() < room {
+                let part = (bytes - done).min(most);
+                let local = Local::At { at: near + done, bytes: part };
+                done += part;
+                chain.push(queue.request(verb, local, at + done - part, None, done == bytes));
+            }
+            self.post(to, queue, &chain)?;
+            Ok(Taken { bytes: done, ticket: queue.made() })
+        })
+    }
+
+    /// Transfers through pieces of the pool, which `fill` fills first.
+    fn through_pool(
+        &self,
+        to: To,
+        verb: Verb,
+        at: usize,
+        bytes: usize,
+        late: impl Fn(usize, usize) -> Option<Late>,
+        fill: impl Fn(usize, usize, usize),
+    ) -> Result<Taken> {
+        let pieces = self.pool.take(bytes, self.nic.limits().depth - 1);
+        if pieces.is_empty() {
+            // They may be anywhere.
+            self.settle_all(None)?;
+            return Ok(Taken::default());
+        }
+        self.pool.lend(pieces, |pieces| {
+            self.with_room(to, |queue, room| {
+                let (mut done, mut chain): (_, Vec<Request<'_>>) = (0, Vec::new());
+                let mut pieces = pieces.by_ref().take(room).peekable();
+                while let Some((piece, part)) = pieces.next() {
+                    fill(piece.at, done, part);
+                    let local = Local::At { at: piece.at, bytes: part };
+                    let lent = Some(Lent { piece, late: late(done, part) });
+                    chain.push(queue.request(verb, local, at + done, lent, pieces.peek().is_none()));
+                    done += part;
+                }
+                self.post(to, queue, &chain)?;
+                Ok(Taken { bytes: done, ticket: queue.made() })
+            })
+        })
+    }
+}
+
+impl<N: Nic> Endpoint for Network<N> {
+    fn put(&self, to: To, at: usize, source: Near<Early>) -> Result<Taken> {
+        match source {
+            Near::Symmetric { at: near, bytes } => self.direct(to, Verb::Write, at, near, bytes),
+            Near::Private(early) if early.bytes <= self.nic.limits().inline.min(INLINE) => {
+                let mut buffer = [0; INLINE];
+                let bytes = self.memory.take(early, &mut buffer);
+                self.with_room(to, |queue, _| {
+                    let request = queue.request(Verb::Write, Local::Inline(bytes), at, None, true);
+                    self.post(to, queue, &[request])?;
+                    Ok(Taken { bytes: bytes.len(), ticket: queue.made() })
+                })
+            }
+            Near::Private(early) => {
+                let fill = |piece, from, part| self.memory.fill(piece, early.part(from, part));
+                self.through_pool(to, Verb::Write, at, early.bytes, |_, _| None, fill)
+            }
+        }
+    }
+
+    fn get(&self, to: To, at: usize, target: Near<Late>) -> Result<Taken> {
+        match target {
+            Near::Symmetric { at: near, bytes } => self.direct(to, Verb::Read, at, near, bytes),
+            Near::Private(late) => {
+                let part = |from, bytes| Some(late.part(from, bytes));
+                self.through_pool(to, Verb::Read, at, late.bytes, part, |_, _, _| {})
+            }
+        }
+    }
+
+    fn amo(&self, to: To, at: usize, amo: CardAmo, held: Option<Late>) -> Result<Taken> {
+        let verb = match amo {
+            CardAmo::Add(add) => Verb::FetchAdd { add },
+            CardAmo::CompareSwap { expected, new } => Verb::CompareSwap { expected, new },
+        };
+        self.through_pool(to, verb, at, 8, |_, _| held, |_, _, _| {})
+    }
+
+    fn fence(&self, to: To) {
+        if let Some(queue) = &mut self.line(to).queue {
+            queue.fence();
+        }
+    }
+
+    fn done(&self, to: To, ticket: u64) -> Result<bool> {
+        let mut line = self.line(to);
+        if line.queue.as_ref().is_some_and(|queue| !queue.is_done(ticket)) {
+            self.settle(to, &mut line)?;
+        }
+        let Some(queue) = &line.queue else { return Ok(true) };
+        match queue.failure() {
+            Some(failure) if !queue.is_done(ticket) => Err(self.failed(to.pe, failure)),
+            _ => Ok(queue.is_done(ticket)),
+        }
+    }
+
+    fn quiet(&self, lane: Option<usize>) -> Result<bool> {
+        self.settle_all(lane)
+    }
+
+    fn forget(&self, owner: usize) {
+        let connected = Arc::clone(&self.connected.lock().unwrap_or_else(PoisonError::into_inner));
+        for &to in connected.iter() {
+            if let Some(queue) = &mut self.line(to).queue {
+                queue.forget(owner);
+            }
+        }
+    }
+
+    fn idle(&self) -> Result<bool> {
+        self.settle_all(None)?;
+        self.nic.idle()
+    }
+}

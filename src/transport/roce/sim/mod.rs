@@ -1,0 +1,242 @@
+//! A network card in memory, for tests on one machine: whatever real cards promise holds, and nothing else does.
+//!
+//! Requests on one queue pair are executed in order, those on different ones in any; a write arrives in parts; its source
+//! is read, and what was fetched is written, at any moment until the completion; writes overtake earlier reads and
+//! atomics; completions come late. A peer whose card is gone does not answer.
+//!
+//! What happens next is drawn: by a thread that goes on by itself (`SHMEM_ROUTE=sim`), or step by step, in turns with the
+//! PEs, from a seed, so that a history can be replayed (`turns`).
+
+mod pair;
+pub(crate) mod turns;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::error::{ErrorKind, Result};
+use crate::heap::Segment;
+use crate::sync::atom::{observe, publish};
+use crate::transport::To;
+use crate::transport::loopback::Base;
+use crate::transport::roce::nic::{Atomics, Completion, Limits, Nic, Request};
+use pair::{Fate, Pair};
+use turns::Turns;
+
+/// A card of one PE.
+pub(crate) struct Sim {
+    me: usize,
+    water: Arc<Water>,
+    driver: Driver,
+    /// Segments of PEs that nobody else here has mapped: the last to go.
+    _foreign: Vec<Segment>,
+}
+
+/// Who lets things happen.
+enum Driver {
+    /// A thread of this card.
+    Carrier(Option<JoinHandle<()>>),
+    /// The PEs, in turns.
+    Turns(Arc<Turns>),
+}
+
+/// What is under way from one card.
+pub(crate) struct Water {
+    me: usize,
+    peers: Box<[Peer]>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// A peer's memory, and the word in it that says whether its card is there.
+#[derive(Clone, Copy)]
+struct Peer {
+    base: Base,
+    bytes: usize,
+    card: usize,
+}
+
+#[derive(Default)]
+struct State {
+    pairs: BTreeMap<(usize, usize), Pair>,
+    closed: bool,
+}
+
+const LIMITS: Limits = Limits { depth: 16, inline: 64, message: 100_000, atomics: Atomics::Card };
+
+impl Sim {
+    /// The card of PE `me` among those whose segments of `bytes` are mapped at `bases`, each with a word at offset `card`
+    /// that is the simulation's own. `foreign` are those segments that are to live as long as the card. Without `turns`, `me` seeds
+    /// what happens.
+    pub(crate) fn start(
+        me: usize,
+        bases: &[Base],
+        bytes: usize,
+        card: usize,
+        foreign: Vec<Segment>,
+        turns: Option<Arc<Turns>>,
+    ) -> Result<Self> {
+        let peers = bases.iter().map(|&base| Peer { base, bytes, card }).collect();
+        let water = Arc::new(Water { me, peers, state: Mutex::default(), changed: Condvar::new() });
+        let driver = match turns {
+            Some(turns) => {
+                turns.join(me, Arc::clone(&water));
+                Driver::Turns(turns)
+            }
+            None => {
+                let carried = Arc::clone(&water);
+                let carrier = std::thread::Builder::new()
+                    .name("shmem-sim".into())
+                    .spawn(move || carried.carry(me as u64))
+                    .map_err(|source| ErrorKind::os("starting the thread of SHMEM_ROUTE=sim", source))?;
+                Driver::Carrier(Some(carrier))
+            }
+        };
+        water.peers[me].switch(true);
+        Ok(Sim { me, water, driver, _foreign: foreign })
+    }
+
+    fn turn(&self, idle: bool) -> Result<()> {
+        match &self.driver {
+            Driver::Carrier(_) => Ok(()),
+            Driver::Turns(turns) => turns.step(self.me, idle),
+        }
+    }
+}
+
+impl Nic for Sim {
+    fn limits(&self) -> Limits {
+        LIMITS
+    }
+
+    fn name(&self) -> String {
+        "sim:1".into()
+    }
+
+    fn connect(&self, to: To) -> Result<()> {
+        self.turn(false)?;
+        self.water.lock().pairs.insert((to.lane, to.pe), Pair::new(to));
+        Ok(())
+    }
+
+    fn post(&self, to: To, chain: &[Request<'_>]) -> Result<()> {
+        if let Some(pair) = self.water.lock().pairs.get_mut(&(to.lane, to.pe)) {
+            chain.iter().for_each(|request| pair.post(request));
+        }
+        self.water.changed.notify_one();
+        self.turn(false)
+    }
+
+    fn poll(&self, to: To, found: &mut Vec<Completion>) -> Result<()> {
+        self.turn(true)?;
+        if let Some(pair) = self.water.lock().pairs.get_mut(&(to.lane, to.pe)) {
+            pair.tell(found);
+        }
+        Ok(())
+    }
+
+    fn idle(&self) -> Result<bool> {
+        self.turn(true)?;
+        Ok(matches!(self.driver, Driver::Turns(_)))
+    }
+}
+
+impl Drop for Sim {
+    fn drop(&mut self) {
+        self.water.peers[self.me].switch(false);
+        self.water.lock().closed = true;
+        self.water.changed.notify_one();
+        match &mut self.driver {
+            // It panicked only if a request was misaddressed, which the link rules out.
+            Driver::Carrier(carrier) => drop(carrier.take().map(JoinHandle::join)),
+            Driver::Turns(turns) => turns.leave(self.me),
+        }
+    }
+}
+
+impl Water {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets things happen, now and then, until the card is closed.
+    fn carry(&self, seed: u64) {
+        let mut random = Random(seed);
+        loop {
+            let mut state = self.lock();
+            while !state.closed && state.pairs.values().all(|pair| !pair.is_busy()) {
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            if state.closed {
+                return;
+            }
+            let rest = (random.below(8) == 0).then(|| Duration::from_micros(random.next() & 63));
+            match rest {
+                Some(rest) => {
+                    drop(state);
+                    std::thread::sleep(rest);
+                }
+                None => drop(self.happen(&mut state, &mut random, |_| Fate::Lives)),
+            }
+        }
+    }
+
+    /// Lets one thing happen, if anything can. `fate` says what has become of a peer.
+    pub(crate) fn stir(&self, random: &mut Random, fate: impl Fn(usize) -> Fate) -> bool {
+        self.happen(&mut self.lock(), random, fate)
+    }
+
+    fn happen(&self, state: &mut State, random: &mut Random, fate: impl Fn(usize) -> Fate) -> bool {
+        let mut busy: Vec<&mut Pair> = state.pairs.values_mut().filter(|pair| pair.is_busy()).collect();
+        if busy.is_empty() {
+            return false;
+        }
+        let at = random.below(busy.len());
+        let pair = &mut busy[at];
+        let to = &self.peers[pair.to.pe];
+        let fate = if to.is_on() { fate(pair.to.pe) } else { Fate::Gone };
+        pair.happen(random, &self.peers[self.me], to, fate);
+        true
+    }
+}
+
+impl Peer {
+    /// Says whether its card is there.
+    fn switch(&self, on: bool) {
+        publish(self.word(), on.into());
+    }
+
+    fn is_on(&self) -> bool {
+        observe(self.word()) == 1
+    }
+
+    fn word(&self) -> &AtomicU64 {
+        // SAFETY: the word is part of a control page, which stays mapped for longer than the card lives.
+        unsafe { self.base.word(self.card) }
+    }
+
+    /// The address of bytes of its memory, if there are so many.
+    fn at(&self, at: usize, bytes: usize) -> Option<*mut u8> {
+        (at <= self.bytes && bytes <= self.bytes - at).then(|| self.base.at(at))
+    }
+}
+
+/// Numbers without a pattern (splitmix64, Steele, Lea, Flood 2014).
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `n`, which is not 0.
+    pub(crate) fn below(&mut self, n: usize) -> usize {
+        (self.next() % n as u64) as usize
+    }
+}
