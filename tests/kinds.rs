@@ -341,6 +341,25 @@ fn a_node_without_a_name() {
     assert!(error.contains(&path) && error.contains("up to byte 16777216 of it, which has 12582912 now"), "{error}");
 }
 
+/// PEs of one machine that plays two hosts, which have a file in common.
+#[test]
+fn between_hosts() {
+    let folder = Folder::new("hosts");
+    let file = in_file(&folder.file("heap", 0));
+    for (n, hosts) in [(2, "1"), (2, "2"), (3, "2")] {
+        for value in ["normal", "huge", &file] {
+            let configure = |pe: usize, builder: Builder| {
+                let builder = builder.set("SHMEM_ROUTE", "sim").unwrap().set("SHMEM_HOSTS", hosts).unwrap();
+                heap_in(value)(pe, builder.heap(HEAP))
+            };
+            for (pe, result) in job_by_pe(n, configure, exercise).into_iter().enumerate() {
+                result.unwrap_or_else(|error| panic!("PE {pe} of {n} on {hosts} hosts, {value}: {error}"));
+            }
+        }
+    }
+    assert_eq!(std::fs::metadata(folder.0.join("heap")).unwrap().len(), 3 * HEAP as u64);
+}
+
 #[test]
 fn a_device_node() {
     let world = alone("file:/dev/zero").unwrap();
