@@ -24,6 +24,8 @@ pub(crate) struct Core {
     /// The number of each PE's host.
     pub(crate) hosts: Vec<usize>,
     pub(crate) config: Config,
+    /// What memory the heaps of all PEs have, in words.
+    pub(crate) memory: String,
 }
 
 impl Core {

@@ -52,6 +52,15 @@ pub enum Width {
     W64,
 }
 
+impl Width {
+    pub(crate) fn bytes(self) -> usize {
+        match self {
+            Width::W32 => 4,
+            Width::W64 => 8,
+        }
+    }
+}
+
 /// `u32` or `u64`: the widths of an atomic access.
 pub trait AmoBits: Elem + sealed::Sealed + Eq {
     /// Which of the two.

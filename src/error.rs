@@ -128,6 +128,17 @@ pub enum ErrorKind {
         /// One past the last byte (saturated).
         end: usize,
     },
+    /// An access to symmetric memory that this process cannot reach: of the processor, to memory that was given without
+    /// access by it; or of a transfer, where no network leads there.
+    #[error("bytes {}..{} of the symmetric heap of PE {pe} are out of this process's reach: {why}", .bytes.start, .bytes.end)]
+    NotMapped {
+        /// In whose heap.
+        pe: usize,
+        /// The bytes.
+        bytes: Range<usize>,
+        /// Why, and what to use instead.
+        why: &'static str,
+    },
     /// In checked mode: an access to memory that was freed, or of which its object has only a part since.
     #[error("PE {pe} reaches bytes {}..{} of the symmetric heap at {site}: {history}", .bytes.start, .bytes.end)]
     UseAfterFree {
@@ -294,6 +305,16 @@ pub enum ErrorKind {
         value: String,
         /// The form that is.
         form: String,
+    },
+    /// Memory that cannot be a symmetric heap.
+    #[error("the {bytes} bytes at {start:#x} cannot be the symmetric heap: {why}")]
+    BadMemory {
+        /// The address of the first byte.
+        start: usize,
+        /// How many there are.
+        bytes: usize,
+        /// Why not.
+        why: String,
     },
     /// The PE number or number of PEs given to a world make no sense.
     #[error("PE {pe} of {n_pes}: {why}")]

@@ -142,7 +142,7 @@ impl<'w> Team<'w> {
     /// collectives on this team.
     pub fn workspace(&self) -> SymSlice<'w, u8> {
         let place = self.core.layout.workspace(self.group.slot().0);
-        SymSlice::new(self.core.heap(), place.start, place.len())
+        SymSlice::new(self.core.heap().front(), place.start, place.len())
     }
 
     /// The team of the PEs `start`, `start + stride`, … (`size` of them, numbered in this order), or `None` on PEs

@@ -48,11 +48,25 @@ pub enum RouteChoice {
     Sim,
 }
 
+/// Where the memory of the symmetric heap comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum HeapMemory {
+    /// The system's memory, in pages of the usual size.
+    #[default]
+    Normal,
+    /// The same in huge pages, as far as they are to be had.
+    Huge,
+    /// A file or device node at this path, in which `%p` is the number of the PE.
+    File(String),
+}
+
 /// The settings of one world. `None` is "not set": the default of [`SETTINGS`] holds.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Config {
     /// Bytes of the symmetric heap of each PE.
     pub heap_size: Option<usize>,
+    /// Where the memory of the symmetric heap comes from.
+    pub heap: HeapMemory,
     /// Teams that can exist at a time.
     pub team_slots: usize,
     /// Bytes of symmetric memory that each team keeps for its collectives.
@@ -115,6 +129,7 @@ impl Default for Config {
     fn default() -> Self {
         Config {
             heap_size: None,
+            heap: HeapMemory::Normal,
             team_slots: 64,
             team_workspace: 256 << 10,
             timeout: None,
@@ -281,7 +296,13 @@ fn find(name: &str) -> Option<&'static Setting> {
 fn hint(name: &str) -> String {
     let upper = name.to_ascii_uppercase();
     let rest = upper.strip_prefix(PREFIX).unwrap_or(&upper);
-    let likeness = |s: &Setting| strsim::normalized_damerau_levenshtein(rest, &s.name[PREFIX.len()..]);
+    // The last word says what kind of thing is meant: SHMEM_HEAP_SIZE is SHMEM_SYMMETRIC_SIZE rather than SHMEM_HEAP.
+    let last = |name: &str| name.rsplit('_').next().map(str::to_owned);
+    let kinship = |name: &str| if last(name) == last(rest) { 0.1 } else { 0.0 };
+    let likeness = |s: &Setting| {
+        let name = &s.name[PREFIX.len()..];
+        strsim::normalized_damerau_levenshtein(rest, name) + kinship(name)
+    };
     let best = SETTINGS.iter().map(|s| (likeness(s), s.name)).max_by(|a, b| a.0.total_cmp(&b.0));
     match best {
         Some((likeness, nearest)) if likeness >= 0.5 => format!("did you mean {nearest}?"),

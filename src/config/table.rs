@@ -1,7 +1,7 @@
 //! The settings, a row each. A new setting is a row here and a field of [`super::Config`]; everything else follows.
 
 use super::forms::{limit, list, parse_size, show_limit, show_size, switch, whole, word};
-use super::{RouteChoice, Setting};
+use super::{HeapMemory, RouteChoice, Setting};
 
 /// Every setting of the library.
 pub const SETTINGS: &[Setting] = &[
@@ -14,6 +14,16 @@ pub const SETTINGS: &[Setting] = &[
         internal: false,
         set: |c, text| put(&mut c.heap_size, parse_size(text)),
         show: |c| c.heap_size.map(show_size),
+    },
+    Setting {
+        name: "SHMEM_HEAP",
+        form: "`normal`, `huge`, or file:PATH of a file or device node (%p in the path is the number of the PE)",
+        default: "normal",
+        help: "memory of the symmetric heap, see `docs/memory.md`; the kind, not the path, must be the same on all PEs",
+        agree: false,
+        internal: false,
+        set: |c, text| put(&mut c.heap, heap(text)),
+        show: |c| Some(show_heap(&c.heap)),
     },
     Setting {
         name: "SHMEM_TEAM_SLOTS",
@@ -314,6 +324,24 @@ fn put<F, T: Into<F>>(field: &mut F, value: Option<T>) -> Option<()> {
 
 fn is(text: &str, word: &str) -> bool {
     text.eq_ignore_ascii_case(word)
+}
+
+fn heap(text: &str) -> Option<HeapMemory> {
+    match text.split_once(':') {
+        Some((kind, path)) if is(kind, "file") => word(path).map(HeapMemory::File),
+        None if is(text, "normal") => Some(HeapMemory::Normal),
+        None if is(text, "huge") => Some(HeapMemory::Huge),
+        _ => None,
+    }
+}
+
+/// The inverse of [`heap`].
+fn show_heap(heap: &HeapMemory) -> String {
+    match heap {
+        HeapMemory::Normal => "normal".to_owned(),
+        HeapMemory::Huge => "huge".to_owned(),
+        HeapMemory::File(path) => format!("file:{path}"),
+    }
 }
 
 /// `mlx5_0` or `mlx5_0:1`.

@@ -8,6 +8,7 @@ use super::*;
 /// A value that is not the default, and how it shows.
 const SAMPLES: &[(&str, &str, &str)] = &[
     ("SHMEM_SYMMETRIC_SIZE", "1.5m", "1536K"),
+    ("SHMEM_HEAP", "File:/dev/dax0.%p:1", "file:/dev/dax0.%p:1"),
     ("SHMEM_TEAM_SLOTS", " 256\n", "256"),
     ("SHMEM_TEAM_WORKSPACE", "1m", "1M"),
     ("SHMEM_TIMEOUT", "2.50", "2.5"),
@@ -92,6 +93,7 @@ fn fields_hold_what_was_set() {
     let vars: Vec<_> = SAMPLES.iter().map(|&(name, text, _)| (name, text)).collect();
     let expected = Config {
         heap_size: Some(3 << 19),
+        heap: HeapMemory::File("/dev/dax0.%p:1".to_owned()),
         team_slots: 256,
         team_workspace: 1 << 20,
         timeout: Some(Duration::from_millis(2500)),

@@ -21,7 +21,7 @@ use crate::ctx::{Access, Ctx, Sharing};
 use crate::elem::Elem;
 use crate::error::{ErrorKind, Result};
 use crate::heap::SymSlice;
-use crate::transport::{Route, loopback};
+use crate::transport::loopback;
 
 /// How elements of type `S` are combined to one of type `D`: each is widened, they are combined from left to right, and the result is narrowed. So
 /// small floats may be summed in a larger type and rounded once.
@@ -193,11 +193,7 @@ impl<X: Sharing> Ctx<'_, X> {
     /// Where a region whose PE was checked lies in this process, if it does.
     #[inline(always)]
     fn mapped<T: Elem>(&self, &(object, pe): &Region<'_, T>) -> Option<*mut T> {
-        match self.peers[pe].rma {
-            // SAFETY: a handle's offset lies in the segment.
-            Route::Loopback(base) => Some(unsafe { base.at(object.offset()) }.cast()),
-            Route::Remote => None,
-        }
+        self.link().address(&self.peers[pe], object.offset()).map(<*mut u8>::cast)
     }
 
     /// Where all of the regions lie in this process, if they do and are few.

@@ -81,7 +81,8 @@ enum Access {
 ///
 /// Every operation checks its arguments first; if one is wrong nothing was written, and the context goes on working.
 /// Besides the errors that it lists, each has [`Forked`](ErrorKind::Forked), and in checked mode
-/// [`UseAfterFree`](ErrorKind::UseAfterFree) and [`InUse`](ErrorKind::InUse).
+/// [`UseAfterFree`](ErrorKind::UseAfterFree) and [`InUse`](ErrorKind::InUse). Where a heap is memory of the program's own,
+/// those that cannot reach it are [`NotMapped`](ErrorKind::NotMapped).
 pub struct Ctx<'t, S: Sharing = Shared> {
     core: &'t Core,
     gate: Gate,

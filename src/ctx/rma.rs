@@ -9,7 +9,7 @@ use crate::ctx::{Access, Ctx, Sharing, SigRef};
 use crate::elem::Elem;
 use crate::error::{ErrorKind, Result};
 use crate::heap::SymSlice;
-use crate::transport::{Peer, Route};
+use crate::transport::Peer;
 
 impl<S: Sharing> Ctx<'_, S> {
     /// Copies `source` to the beginning of `target` on `pe`. Blocks until `source` may be reused.
@@ -269,11 +269,8 @@ impl<S: Sharing> Ctx<'_, S> {
     /// [`NoSuchPe`](ErrorKind::NoSuchPe), [`OtherWorld`](ErrorKind::OtherWorld).
     #[track_caller]
     pub fn ptr<T: Elem>(&self, object: SymSlice<'_, T>, pe: usize) -> Result<Option<*mut T>> {
-        match self.peer(object, object.len(), Access::Read, pe)?.rma {
-            // SAFETY: the object lies in the segment.
-            Route::Loopback(base) => Ok(Some(unsafe { base.at(object.offset()) }.cast())),
-            Route::Remote => Ok(None),
-        }
+        let peer = self.peer(object, object.len(), Access::Read, pe)?;
+        Ok(self.link().address(peer, object.offset()).map(<*mut u8>::cast))
     }
 
     /// Non-blocking operations: runs `f`, then completes everything it started, however it ends. In the scope, sources
@@ -320,7 +317,8 @@ impl<S: Sharing> Ctx<'_, S> {
         result.and_then(|result| done.map(|()| result))
     }
 
-    /// A copy between symmetric objects: on one PE within its segment, where they may overlap, else by `transfer`.
+    /// A copy between symmetric objects: on one PE within its segment, where they may overlap, else by `transfer`. Both hold
+    /// `len` elements.
     #[inline(always)]
     fn between<T: Elem>(
         &self,
@@ -331,11 +329,22 @@ impl<S: Sharing> Ctx<'_, S> {
         transfer: impl FnOnce(usize) -> Result<()>,
     ) -> Result<()> {
         let bytes = len * size_of::<T>();
-        if peer.pe == self.link().me() {
-            self.core.heap().segment().copy_within(source.offset(), target.offset(), bytes);
-            return Ok(());
+        if peer.pe != self.link().me() {
+            return transfer(bytes);
         }
-        transfer(bytes)
+        if self.gate.open() == 0 && !self.both_in_reach(source, target) {
+            // SAFETY: both objects hold the bytes, as the caller says.
+            return unsafe { self.link().carry(peer, self.lane, source.offset(), target.offset(), bytes) };
+        }
+        self.core.heap().segment().copy_within(source.offset(), target.offset(), bytes);
+        Ok(())
+    }
+
+    /// Whether the processor may access this PE's copies of both.
+    #[cold]
+    fn both_in_reach<T: Elem>(&self, one: SymSlice<'_, T>, other: SymSlice<'_, T>) -> bool {
+        let in_reach = |object: SymSlice<'_, T>| self.core.heap().segment().piece(object.offset()).is_some();
+        in_reach(one) && in_reach(other)
     }
 }
 
@@ -424,5 +433,50 @@ impl<'env, S: Sharing> Scope<'_, 'env, S> {
 impl<S: Sharing> std::fmt::Debug for Scope<'_, '_, S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Scope").field("ctx", self.ctx).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{ExternalMemory, Shared, World};
+
+    const PAGE: usize = 4096;
+    const BYTES: usize = 4 << 20;
+
+    #[test]
+    fn what_is_carried_arrives_whole_though_it_overlaps() {
+        let start = vec![0_u8; BYTES + PAGE].leak().as_mut_ptr();
+        let start = start.wrapping_add(start.align_offset(PAGE));
+        // SAFETY: the bytes are there for ever, with a page more, and nobody else knows of them.
+        let memory = unsafe { ExternalMemory::new(start, BYTES) }.unwrap();
+        let world = World::builder().external_heap(memory).build().unwrap();
+        let ctx = world.ctx::<Shared>();
+        let block = world.alloc::<u32>(1 << 19).unwrap();
+        let peer = &ctx.peers[0];
+        let carry = |from: usize, to: usize, len: usize| {
+            let values: Vec<u32> = (0..1 << 19).map(|i| i * 3 + len as u32).collect();
+            block.sym().copy_from(&values).unwrap();
+            let at = |index: usize| block.sym().at(index).unwrap().offset();
+            // SAFETY: both ranges lie in the block.
+            unsafe { ctx.link().carry(peer, 0, at(from), at(to), 4 * len) }.unwrap();
+            let mut expected = values;
+            expected.copy_within(from..from + len, to);
+            assert!(block.sym().to_vec() == expected, "{len} elements from {from} to {to}");
+        };
+        const PART: usize = 1 << 16;
+        for len in [0, 1, PART - 1, PART, PART + 1, 3 * PART + 7] {
+            for (from, to) in
+                [(0, 0), (0, 1), (1, 0), (0, PART), (PART, 0), (5, PART + 9), (PART + 9, 5), (0, 4 * PART)]
+            {
+                carry(from, to, len);
+            }
+        }
+        // Between the user's heap and what lies before it.
+        let space = world.team().workspace().cast::<u32>().unwrap();
+        space.fill(9);
+        // SAFETY: both objects have as many elements.
+        unsafe { ctx.link().carry(peer, 0, space.offset(), block.sym().offset(), 4 * space.len()) }.unwrap();
+        assert!(block.sym().slice(..space.len()).unwrap().to_vec() == vec![9; space.len()]);
+        world.free(block).unwrap();
     }
 }

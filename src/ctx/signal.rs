@@ -314,6 +314,7 @@ impl<S: Sharing> Ctx<'_, S> {
         values: Values<'a, T>,
     ) -> Result<Set<'a, T>> {
         self.own(variables, variables.len(), Access::Read)?;
+        self.core.heap().require_access(&variables.bytes())?;
         let needed = variables.len();
         if !status.is_empty() && status.len() != needed {
             return Err(ErrorKind::Length { what: "status", given: status.len(), needed }.into());

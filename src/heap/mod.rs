@@ -1,6 +1,7 @@
 //! The symmetric heap: one segment of memory a PE, laid out alike on all, so that an object is an offset.
 //!
-//! - `segment`: where the memory comes from;
+//! - `segment`: its memory, mapped here and by the other PEs of the host;
+//! - `memory`: where that comes from; `external`: from the program;
 //! - `control`: the layout of a segment, and the control page at its start;
 //! - `arena`: which offsets are allocated, pure data;
 //! - `journal`: how far a PE has got with changing that;
@@ -13,9 +14,12 @@ mod arena;
 pub(crate) mod check;
 pub(crate) mod control;
 #[allow(unsafe_code)]
+mod external;
+#[allow(unsafe_code)]
 mod gate;
 pub(crate) mod host;
 mod journal;
+pub(crate) mod memory;
 #[allow(unsafe_code)]
 mod segment;
 #[allow(unsafe_code)]
@@ -28,8 +32,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 pub(crate) use arena::{Arena, GRAIN, MAX_ALIGN};
 pub use check::Reservation;
 pub(crate) use check::{Check, Site, User, place};
+pub use external::ExternalMemory;
 pub(crate) use gate::{Gate, Page};
 pub(crate) use journal::{HeapCall, Journal};
+pub(crate) use memory::Memory;
 pub(crate) use segment::{Segment, Start, ticks};
 pub use slice::{SymBox, SymSlice};
 pub(crate) use slice::{load, store};
@@ -48,6 +54,8 @@ pub(crate) struct Heap {
     room: Arc<Room>,
     /// In checked mode, on the heap itself: those of the allocations.
     births: Option<Box<Births>>,
+    /// On the heap itself, where the user's memory has a base of its own: that of what lies before it.
+    front: Option<Box<Heap>>,
 }
 
 /// What there is once.
@@ -64,13 +72,31 @@ impl Heap {
     /// The heap of PE `me`; in checked mode, with what checks it.
     pub(crate) fn new(me: usize, segment: Segment, arena: Arena, check: Option<Check>) -> Result<Box<Heap>> {
         let page = Page::new()?;
-        let (gate, start, births) = (page.gate(), segment.start(), check.is_some().then(Box::default));
+        let (gate, births) = (page.gate(), check.is_some().then(Box::default));
+        let (start, user, in_reach) = (segment.start(), segment.user_start(), segment.piece(segment.len()).is_some());
+        let whole = segment.is_whole();
         let room = Arc::new(Room { page, segment, arena: Mutex::new(arena), journal: Mutex::default(), me, check });
-        let heap = Box::new(Heap { gate, start, birth: NO_BIRTH, room, births });
-        if heap.check().is_none() {
+        let front = Heap { gate, start, birth: NO_BIRTH, room: room.clone(), births: None, front: None };
+        let front = (!whole).then(|| Box::new(front));
+        let heap = Box::new(Heap { gate, start: user, birth: NO_BIRTH, room, births, front });
+        if heap.check().is_none() && in_reach {
             gate.open_for(heap.address());
         }
         Ok(heap)
+    }
+
+    /// The heap that handles to what lies before the user's heap point to.
+    pub(crate) fn front(&self) -> &Heap {
+        self.front.as_deref().unwrap_or(self)
+    }
+
+    /// Fails if these bytes lie where the processor may not access them.
+    pub(crate) fn require_access(&self, bytes: &Range<usize>) -> Result<()> {
+        if bytes.is_empty() || self.segment().piece(bytes.start).is_some() {
+            return Ok(());
+        }
+        let why = "its memory was given without access by the processor: use put and get";
+        Err(ErrorKind::NotMapped { pe: self.room.me, bytes: bytes.clone(), why }.into())
     }
 
     #[inline(always)]
@@ -121,6 +147,7 @@ impl Heap {
     #[inline(never)]
     pub(crate) fn look(&self, bytes: &Range<usize>, writes: bool, site: Site) -> Result<()> {
         self.require_own_process()?;
+        self.require_access(bytes)?;
         let Some(check) = self.check() else { return Ok(()) };
         check.reach(self.birth, bytes, site)?;
         if writes { check.write(self.room.me, None, bytes, site) } else { Ok(()) }
@@ -174,6 +201,7 @@ impl Heap {
             }
             return Ok((self.covering(old, bytes), old));
         }
+        self.require_access(&(old..old + had.min(bytes)))?;
         let new = arena.alloc(bytes, align).ok_or_else(|| full(&arena, bytes, align))?;
         self.journal().make();
         self.segment().copy_within(old, new, had.min(bytes));
@@ -221,7 +249,8 @@ impl Heap {
     fn of_birth(&self, birth: u64) -> &Heap {
         let Some(births) = &self.births else { return self };
         let (gate, start, room) = (self.gate, self.start, &self.room);
-        births.get(birth, || Heap { gate, start, birth, room: Arc::clone(room), births: None }).unwrap_or(self)
+        let make = || Heap { gate, start, birth, room: Arc::clone(room), births: None, front: None };
+        births.get(birth, make).unwrap_or(self)
     }
 }
 

@@ -22,7 +22,8 @@ use crate::heap::{Heap, MAX_ALIGN};
 ///
 /// A handle names the object on *all* PEs; its own methods read and write this PE's copy, [`Ctx`](crate::Ctx) reaches
 /// the others'. Besides the errors that they list, these have [`Forked`](ErrorKind::Forked), and in checked mode
-/// [`UseAfterFree`](ErrorKind::UseAfterFree) and [`InUse`](ErrorKind::InUse).
+/// [`UseAfterFree`](ErrorKind::UseAfterFree) and [`InUse`](ErrorKind::InUse). Where the heap's memory was given without
+/// access by the processor, all of them are [`NotMapped`](ErrorKind::NotMapped).
 pub struct SymSlice<'w, T> {
     heap: &'w Heap,
     at: usize,
@@ -124,11 +125,12 @@ impl<'w, T: Elem> SymSlice<'w, T> {
         Ok(SymSlice::new(self.heap, self.at, len))
     }
 
-    /// The address of this PE's copy. Reading and writing through it is as unsafe as sharing memory is.
+    /// The address of this PE's copy, valid while the world lives; of memory that the program gave
+    /// [without access by the processor](crate::ExternalMemory::without_cpu_access), it is an address of the device.
+    /// Reading and writing through it is as unsafe as sharing memory is.
     #[inline(always)]
     pub fn as_ptr(self) -> *mut T {
-        // SAFETY: a handle's offset lies in its segment, which is mapped while the heap lives.
-        unsafe { self.heap.start.as_ptr().add(self.at).cast() }
+        self.heap.start.as_ptr().wrapping_add(self.at).cast()
     }
 
     /// Element `index` of this PE's copy. Whole, never torn, for elements of 1, 2, 4 or 8 bytes that are aligned to
@@ -188,8 +190,8 @@ impl<'w, T: Elem> SymSlice<'w, T> {
         Ok(())
     }
 
-    /// Writes `value` to every element of this PE's copy. Where that is an error (in a forked child; in checked mode, if
-    /// the memory is freed or in use), it leaves them as they are and says so on standard error.
+    /// Writes `value` to every element of this PE's copy. Where that is an error (in a forked child; where the processor
+    /// has no access; in checked mode, if the memory is freed or in use), it leaves them as they are and says so on standard error.
     #[track_caller]
     pub fn fill(self, value: T) {
         if !self.pass_or_say(true) {
@@ -202,11 +204,14 @@ impl<'w, T: Elem> SymSlice<'w, T> {
     }
 
     /// This PE's copy as a vector. Where that is an error (in a forked child; in checked mode, if the memory is freed),
-    /// it holds what lies there now, and standard error says so.
+    /// it holds what lies there now, or zeros where the processor has no access; and standard error says so.
     #[track_caller]
     pub fn to_vec(self) -> Vec<T> {
-        self.pass_or_say(false);
+        let passed = self.pass_or_say(false);
         let mut values = vec![T::zeroed(); self.len];
+        if !passed && self.heap.require_access(&self.bytes()).is_err() {
+            return values;
+        }
         // SAFETY: the vector has this length and is private.
         unsafe { values.as_mut_ptr().copy_from_nonoverlapping(self.as_ptr(), self.len) };
         values

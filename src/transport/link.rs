@@ -36,6 +36,8 @@ pub(crate) struct Link {
     pub(super) patience: Patience,
     stream_from: usize,
     pub(super) lookout: Lookout,
+    /// Whether all atomics go over the network.
+    pub(super) atomics: bool,
     /// Private contexts so far, and scopes.
     lanes: AtomicUsize,
     owners: AtomicUsize,
@@ -69,8 +71,9 @@ impl Link {
             .map(|(pe, segment)| if pe == me { Some(own) } else { segment.as_ref().map(Base::of) })
             .collect();
         let (within, atomics) = net.as_ref().map_or((false, false), |net| (net.within, net.atomics));
+        let whole = |pe: usize| mapped[pe].as_ref().unwrap_or(heap.segment()).is_whole();
         let way = |pe: usize, base: Option<Base>| match base {
-            Some(base) if pe == me || !within => Route::Loopback(base),
+            Some(base) if whole(pe) && (pe == me || !within) => Route::Loopback(base),
             _ => Route::Remote,
         };
         let peer = |(pe, base): (usize, &Option<Base>)| {
@@ -80,7 +83,22 @@ impl Link {
         let peers = control.iter().enumerate().map(peer).collect();
         let (endpoint, places) = net.map(|net| (net.endpoint, net.places)).unzip();
         let (lanes, owners) = (AtomicUsize::new(0), AtomicUsize::new(1));
-        Link { endpoint, places, me, heap, gate, mapped, peers, control, patience, stream_from, lookout, lanes, owners }
+        Link {
+            endpoint,
+            places,
+            me,
+            heap,
+            gate,
+            mapped,
+            peers,
+            control,
+            patience,
+            stream_from,
+            lookout,
+            atomics,
+            lanes,
+            owners,
+        }
     }
 
     pub(crate) fn me(&self) -> usize {
@@ -234,10 +252,7 @@ impl Link {
                 unsafe { store(base.at(target.offset()).cast(), value) };
                 Ok(())
             }
-            Route::Remote => {
-                let value = bytemuck::bytes_of(&value);
-                self.put_remote(To { lane, pe: peer.pe }, target.offset(), value.as_ptr(), value.len(), false)
-            }
+            Route::Remote => self.put_element_remote(To { lane, pe: peer.pe }, target.offset(), value),
         }
     }
 
@@ -250,12 +265,7 @@ impl Link {
         match peer.rma {
             // SAFETY: a handle's first element lies in the segment, which is as long on every PE, and is aligned.
             Route::Loopback(base) => Ok(unsafe { load(base.at(source.offset()).cast()) }),
-            Route::Remote => {
-                let mut value = T::zeroed();
-                let target = bytemuck::bytes_of_mut(&mut value);
-                self.get_remote(To { lane, pe: peer.pe }, source.offset(), target.as_mut_ptr(), target.len(), 0)?;
-                Ok(value)
-            }
+            Route::Remote => self.get_element_remote(To { lane, pe: peer.pe }, source.offset()),
         }
     }
 

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use atomic::Atomic;
 
-use crate::elem::AmoBits;
+use crate::elem::{AmoBits, Width};
 use crate::heap::Segment;
-use crate::transport::amo::AmoOp;
+use crate::transport::amo::{Amo, AmoOp};
 
 /// Bytes from which a copy goes past the cache by default; see `docs/performance.md` for the measurement.
 pub(crate) const STREAM_FROM: usize = 2 << 20;
@@ -31,14 +31,15 @@ impl Base {
         Base(segment.base())
     }
 
+    /// The base of the piece of a segment that holds `offset`, if it is mapped; good for as long as it is.
+    pub(crate) fn of_piece(segment: &Segment, offset: usize) -> Option<Self> {
+        segment.piece(offset).map(Base)
+    }
+
     /// The address of the byte at `offset`.
-    ///
-    /// # Safety
-    /// The segment is longer than `offset`, or as long.
     #[inline(always)]
-    pub(crate) unsafe fn at(self, offset: usize) -> *mut u8 {
-        // SAFETY: the caller vouches for the offset.
-        unsafe { self.0.as_ptr().add(offset) }
+    pub(crate) fn at(self, offset: usize) -> *mut u8 {
+        self.0.as_ptr().wrapping_add(offset)
     }
 
     /// The 64-bit word at `offset`.
@@ -151,6 +152,19 @@ pub(crate) unsafe fn amo<B: AmoBits>(word: *mut u8, op: AmoOp, operand: B, expec
         AmoOp::And => B::fetch_and(word, operand),
         AmoOp::Or => B::fetch_or(word, operand),
         AmoOp::Xor => B::fetch_xor(word, operand),
+    }
+}
+
+/// Runs an atomic operation that came as data.
+///
+/// # Safety
+/// As [`amo`], for the operation's width.
+pub(crate) unsafe fn amo_by_data(word: *mut u8, amo: Amo) -> u64 {
+    match amo.width {
+        // SAFETY: the caller vouches for the word.
+        Width::W32 => unsafe { self::amo(word, amo.op, amo.operand as u32, amo.expected as u32) }.into(),
+        // SAFETY: the caller vouches for the word.
+        Width::W64 => unsafe { self::amo(word, amo.op, amo.operand, amo.expected) },
     }
 }
 

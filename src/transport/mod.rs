@@ -6,6 +6,7 @@
 //! - `places`: what it has of symmetric memory;
 //! - `amo`: any atomic operation in terms of the two that cards have;
 //! - `link`: put, get, atomics, fence and quiet by offset over any route; `remote`: over the network; `rest`: waiting;
+//! - `pieces`: segments whose user's heap is memory of the program's own;
 //! - `lane`: the same on a lane of the network; implements [`Words`](crate::sync::Words).
 
 pub(crate) mod amo;
@@ -14,6 +15,8 @@ pub(crate) mod lane;
 pub(crate) mod link;
 #[allow(unsafe_code)]
 pub(crate) mod loopback;
+#[allow(unsafe_code)]
+mod pieces;
 pub(crate) mod places;
 #[allow(unsafe_code)]
 pub(crate) mod private;

@@ -28,7 +28,12 @@ const LINGER: Duration = Duration::from_secs(2);
 impl Link {
     #[cold]
     pub(super) fn put_remote(&self, to: To, at: usize, source: *const u8, bytes: usize, lasting: bool) -> Result<()> {
-        let near = self.near(source, bytes).filter(|_| lasting || bytes > COPIED);
+        if self.put_to_piece(to.pe, at, source, bytes)? {
+            return Ok(());
+        }
+        self.require_network(to.pe, at, bytes)?;
+        let copied = |near: &usize| !lasting && bytes <= COPIED && self.heap().segment().piece(*near).is_some();
+        let near = self.near(source, bytes).filter(|near| !copied(near));
         let taken = self.take(to, bytes, |endpoint, done| {
             let left = bytes - done;
             let source = match near {
@@ -43,6 +48,10 @@ impl Link {
     #[cold]
     pub(super) fn get_remote(&self, to: To, at: usize, target: *mut u8, bytes: usize, owner: usize) -> Result<()> {
         let Some(start) = NonNull::new(target) else { return Ok(()) };
+        if self.get_from_piece(to.pe, at, target, bytes)? {
+            return Ok(());
+        }
+        self.require_network(to.pe, at, bytes)?;
         let (near, lasting) = (self.near(target, bytes), owner != 0);
         let late = Late { target: start, bytes, owner: if lasting { owner } else { target.addr() } };
         let asked = self.take(to, bytes, |endpoint, done| {
@@ -60,7 +69,11 @@ impl Link {
     /// Any atomic operation, of any width.
     #[cold]
     pub(super) fn amo_remote(&self, to: To, at: usize, amo: Amo) -> Result<u64> {
+        if let Some(held) = self.amo_in_piece(to.pe, at, amo) {
+            return Ok(held);
+        }
         let field = Field::new(at, amo.width);
+        self.require_network(to.pe, at, amo.width.bytes())?;
         if let Some(amo) = amo.of_card() {
             return self.card_amo(to, at, amo);
         }
@@ -79,6 +92,10 @@ impl Link {
     /// An atomic operation whose result nobody wants.
     #[cold]
     pub(super) fn amo_later(&self, to: To, at: usize, amo: Amo) -> Result<()> {
+        if self.amo_in_piece(to.pe, at, amo).is_some() {
+            return Ok(());
+        }
+        self.require_network(to.pe, at, amo.width.bytes())?;
         match amo.of_card() {
             Some(amo) => self.take(to, 8, |endpoint, _| endpoint.amo(to, at, amo, None)).map(drop),
             None => self.amo_remote(to, at, amo).map(drop),
@@ -87,30 +104,34 @@ impl Link {
 
     #[cold]
     pub(super) fn load_remote(&self, lane: usize, word: Word) -> Result<u64> {
-        let mut value = 0;
-        self.get_word(To { lane, pe: word.pe }, word.at, &raw mut value)?;
-        Ok(value)
+        self.get_element_remote(To { lane, pe: word.pe }, word.at)
     }
 
     #[cold]
     pub(super) fn store_remote(&self, lane: usize, word: Word, value: u64) -> Result<()> {
         let to = To { lane, pe: word.pe };
-        self.endpoint()?.fence(to);
-        self.put_remote(to, word.at, (&raw const value).cast(), size_of::<u64>(), false)
+        self.fence_of(to);
+        self.put_element_remote(to, word.at, value)
     }
 
     #[cold]
     pub(super) fn word_amo(&self, lane: usize, word: Word, op: AmoOp, operand: u64, expected: u64) -> Result<u64> {
         let to = To { lane, pe: word.pe };
-        self.endpoint()?.fence(to);
+        self.fence_of(to);
         self.amo_remote(to, word.at, Amo { op, width: Width::W64, operand, expected })
     }
 
     #[cold]
     pub(super) fn word_add(&self, lane: usize, word: Word, value: u64) -> Result<()> {
         let to = To { lane, pe: word.pe };
-        self.endpoint()?.fence(to);
+        self.fence_of(to);
         self.amo_later(to, word.at, Amo { op: AmoOp::Add, width: Width::W64, operand: value, expected: 0 })
+    }
+
+    fn fence_of(&self, to: To) {
+        if let Some(endpoint) = &self.endpoint {
+            endpoint.fence(to);
+        }
     }
 
     #[cold]
@@ -207,10 +228,10 @@ impl Link {
 
     /// Repeats a step until it has taken all `bytes`; the ticket of the last.
     fn take(&self, to: To, bytes: usize, step: impl Fn(&dyn Endpoint, usize) -> Result<Taken>) -> Result<u64> {
-        let (endpoint, mut done) = (self.endpoint()?, 0);
         if bytes == 0 {
             return Ok(0);
         }
+        let (endpoint, mut done) = (self.endpoint()?, 0);
         self.until(Some(to.pe), || {
             let taken = step(endpoint, done)?;
             done += taken.bytes;
@@ -268,9 +289,12 @@ impl Link {
 
     /// Where private memory lies in this PE's symmetric memory, if it does.
     fn near(&self, start: *const u8, bytes: usize) -> Option<usize> {
-        let segment = self.heap().segment();
-        let at = start.addr().checked_sub(segment.base().as_ptr().addr())?;
-        (bytes <= segment.len() && at <= segment.len() - bytes).then_some(at)
+        self.heap().segment().offset_of(start, bytes)
+    }
+
+    /// Fails if there is no network by which to reach these bytes of a PE.
+    fn require_network(&self, pe: usize, at: usize, bytes: usize) -> Result<()> {
+        if self.endpoint.is_some() || bytes == 0 { Ok(()) } else { Err(self.out_of_reach(pe, at, bytes).into()) }
     }
 
     fn endpoint(&self) -> Result<&dyn Endpoint> {

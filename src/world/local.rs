@@ -157,7 +157,7 @@ enum Failure {
 }
 
 fn one<R>(config: Config, boot: Local, turns: Option<Arc<Turns>>, f: impl Fn(&World) -> Result<R>) -> Ended<R> {
-    let world = match start::start_in(config, Box::new(boot), turns) {
+    let world = match start::start_in(config, None, Box::new(boot), turns) {
         Ok(world) => world,
         // The others' errors only tell of this one, unless it is theirs that is told of here.
         Err(error) => {

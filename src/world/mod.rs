@@ -152,11 +152,15 @@ impl World {
     /// [`alloc`](Self::alloc), with every byte zero on every PE on return.
     ///
     /// # Errors
-    /// As [`alloc`](Self::alloc).
+    /// As [`alloc`](Self::alloc); [`NotMapped`](ErrorKind::NotMapped) where the processor has no access to the heap.
     #[track_caller]
     pub fn alloc_zeroed<T: Elem>(&self, len: usize) -> Result<SymBox<'_, T>> {
         let _open = self.begin(Call::AllocZeroed)?;
         let block = self.allocate::<T>(Call::AllocZeroed, align_of::<T>(), len)?;
+        // On all PEs alike, since their memory is.
+        self.core.heap().require_access(&block.sym().bytes()).inspect_err(|_| {
+            self.core.heap().free(block.sym().offset(), Location::caller());
+        })?;
         self.core.heap().segment().zero(block.sym().offset(), len * size_of::<T>());
         self.agree(Call::AllocZeroed, 0)?;
         Ok(block)
@@ -176,7 +180,7 @@ impl World {
     /// same block and size on all PEs.
     ///
     /// # Errors
-    /// As [`alloc`](Self::alloc); the block is then as it was. [`OtherWorld`](ErrorKind::OtherWorld).
+    /// As [`alloc_zeroed`](Self::alloc_zeroed); the block is then as it was. [`OtherWorld`](ErrorKind::OtherWorld).
     #[track_caller]
     pub fn realloc<'w, T: Elem>(&'w self, block: &mut SymBox<'w, T>, len: usize) -> Result<()> {
         let _open = self.begin(Call::Realloc)?;
@@ -292,9 +296,9 @@ impl World {
         (arena.free_bytes(), arena.largest_free())
     }
 
-    /// The settings in force, as a table for people.
+    /// The settings in force, as a table for people, and what memory the heaps have got.
     pub fn info(&self) -> String {
-        config::info(&self.core.config)
+        format!("{}symmetric heaps: {}\n", config::info(&self.core.config), self.core.memory)
     }
 
     /// The settings in force.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::boot::Bootstrap;
 use crate::config::Config;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::heap::{Heap, Segment};
 use crate::transport::link::Net;
 use crate::transport::loopback::Base;
@@ -28,26 +28,30 @@ pub(super) struct Joint<'a> {
     /// Segments by PE; those of other hosts become the simulated card's.
     pub(super) mapped: &'a mut [Option<Segment>],
     pub(super) turns: Option<Arc<Turns>>,
+    /// What memory its heap has, in words.
+    pub(super) memory: &'a str,
 }
 
-/// Brings this PE into the network of the job. Collective over the job: returns when all PEs can be reached.
-pub(super) fn connect(joint: Joint<'_>, boot: &mut dyn Bootstrap) -> Result<Option<Net>> {
-    match joint.plan.fabric {
-        Fabric::None => {
-            boot.allgather(&[])?;
-            Ok(None)
-        }
-        Fabric::Sim => {
-            let net = simulated(joint)?;
-            boot.allgather(&[])?;
-            Ok(Some(net))
-        }
-        Fabric::Roce => real::connect(joint, boot).map(Some),
-    }
+/// Brings this PE into the network of the job. Collective over the job: returns when all PEs can be reached, with what
+/// memory each has.
+pub(super) fn connect(joint: Joint<'_>, boot: &mut dyn Bootstrap) -> Result<(Option<Net>, Vec<String>)> {
+    let memory = joint.memory;
+    let net = match joint.plan.fabric {
+        Fabric::None => None,
+        Fabric::Sim => Some(simulated(joint)?),
+        Fabric::Roce => return real::connect(joint, boot).map(|(net, memories)| (Some(net), memories)),
+    };
+    let memories = boot.allgather(memory.as_bytes())?;
+    Ok((net, memories.iter().map(|what| String::from_utf8_lossy(what).into_owned()).collect()))
 }
 
 fn simulated(joint: Joint<'_>) -> Result<Net> {
     let Joint { plan, me, heap, mapped, turns, .. } = joint;
+    if !mapped.iter().flatten().chain([heap.segment()]).all(Segment::is_whole) {
+        let (name, value) = ("SHMEM_ROUTE".into(), "sim".into());
+        let form = "a simulated card reaches only what is mapped, and the heaps are memory of the program's own".into();
+        return Err(ErrorKind::BadSetting { name, value, form }.into());
+    }
     let (n_pes, own) = (plan.hosts.len(), Base::of(heap.segment()));
     let places = Places::new(plan.layout.network.start, n_pes);
     let bases: Vec<Base> = mapped.iter().map(|segment| segment.as_ref().map_or(own, Base::of)).collect();
@@ -69,25 +73,25 @@ pub(super) use real::port;
 
 #[cfg(not(feature = "roce"))]
 mod real {
-    use super::{Bootstrap, Config, Joint, Net, Result};
-    use crate::error::ErrorKind;
+    use super::{Bootstrap, Config, ErrorKind, Joint, Net, Result};
 
     /// The ports through which this PE may reach other hosts, as people write them; or why there are none.
     pub(in super::super) fn port(_: &Config) -> Result<String, String> {
         Err("this build is without RoCE (feature `roce`)".into())
     }
 
-    pub(super) fn connect(_: Joint<'_>, _: &mut dyn Bootstrap) -> Result<Net> {
+    pub(super) fn connect(_: Joint<'_>, _: &mut dyn Bootstrap) -> Result<(Net, Vec<String>)> {
         Err(ErrorKind::os("reaching other hosts", std::io::ErrorKind::Unsupported))
     }
 }
 
 #[cfg(feature = "roce")]
 mod real {
+    use std::os::fd::BorrowedFd;
     use std::path::Path;
 
-    use super::{Atomics, Base, Bootstrap, Config, Joint, Net, Result, net};
-    use crate::error::{Error, ErrorKind};
+    use super::{Atomics, Base, Bootstrap, Config, ErrorKind, Joint, Net, Result, net};
+    use crate::error::Error;
     use crate::transport::roce::nic::Region;
     use crate::transport::roce::refusal::NoChoice;
     use crate::transport::roce::seen::Seen;
@@ -119,21 +123,27 @@ mod real {
         }
     }
 
-    pub(super) fn connect(joint: Joint<'_>, boot: &mut dyn Bootstrap) -> Result<Net> {
-        let Joint { plan, config, me, nonce, heap, .. } = joint;
+    pub(super) fn connect(joint: Joint<'_>, boot: &mut dyn Bootstrap) -> Result<(Net, Vec<String>)> {
+        let Joint { plan, config, me, nonce, heap, memory, .. } = joint;
         let (seen, choices) = choices(config)?;
         // The PEs of a host are spread over its ports, and so are the hosts that a machine plays.
         let place = plan.host.iter().position(|pe| *pe == me).unwrap_or(0) + plan.hosts[me];
         let choice = &choices[place % choices.len()];
         tracing::debug!(me, %choice, "network");
         let segment = heap.segment();
-        let region = Region { offsets: 0..segment.len(), base: segment.base(), dmabuf: None };
+        let region = |(offsets, base, dmabuf): (_, _, Option<BorrowedFd<'_>>)| {
+            let dmabuf = dmabuf.map(|dmabuf| dmabuf.try_clone_to_owned()).transpose();
+            let dmabuf =
+                dmabuf.map_err(|source| ErrorKind::os("keeping the descriptor of the heap's memory", source))?;
+            Ok(Region { offsets, base, dmabuf })
+        };
+        let regions = segment.regions().into_iter().map(region).collect::<Result<Vec<_>>>()?;
         // The key of the job keeps strangers out; the number, members of other worlds of the job.
         let secret = format!("{}-{nonce:016x}", config.job_key.as_deref().unwrap_or_default());
-        let verbs = Verbs::open(&choice.port, &[region], me, &secret, seen.addresses.as_deref().unwrap_or_default())?;
-        let mine = postcard::to_stdvec(&verbs.address()).map_err(garbled)?;
+        let verbs = Verbs::open(&choice.port, &regions, me, &secret, seen.addresses.as_deref().unwrap_or_default())?;
+        let mine = postcard::to_stdvec(&(verbs.address(), memory)).map_err(garbled)?;
         let told = boot.allgather(&mine)?;
-        let addresses: Vec<Address> =
+        let (addresses, memories): (Vec<Address>, Vec<String>) =
             told.iter().map(|bytes| postcard::from_bytes(bytes)).collect::<postcard::Result<_>>().map_err(garbled)?;
         let atomics = addresses.iter().any(|address| address.atomics != Atomics::Global);
         if let Some(pe) = addresses.iter().position(|address| address.atomics == Atomics::None) {
@@ -141,7 +151,7 @@ mod real {
             return Err(ErrorKind::Card { device: choice.port.device.clone(), what }.into());
         }
         verbs.introduce(addresses.into_iter().map(Some).collect(), LANES);
-        Ok(net(verbs, atomics, plan, Base::of(segment)))
+        Ok((net(verbs, atomics, plan, Base::of(segment)), memories))
     }
 
     fn garbled(error: postcard::Error) -> Error {

@@ -6,11 +6,12 @@ use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 
-use crate::config::{Config, RouteChoice};
+use crate::config::{Config, HeapMemory, RouteChoice};
 use crate::error::{ErrorKind, Result};
 use crate::group::by_value;
 use crate::heap::control::Layout;
-use crate::heap::host;
+use crate::heap::memory::Identity;
+use crate::heap::{Memory, host};
 use crate::sync::barrier::Radix;
 use crate::transport::places::Places;
 use crate::watch::Board;
@@ -37,6 +38,15 @@ pub(super) struct Joined {
     /// Bytes that its host can give, and what limits them.
     pub(super) available: u64,
     pub(super) limit: String,
+    /// Bytes that its heaps can have besides: huge pages of the host's pool.
+    pub(super) pool: u64,
+    /// Whether its heap is taken from these, and of what its size is a multiple.
+    pub(super) of_host: bool,
+    pub(super) multiple: usize,
+    /// The file or device that its heap lies in, if it lies in one.
+    pub(super) file: Option<Identity>,
+    /// Whether its heap is out of reach of other PEs of its host, or of its own processor, without a network.
+    pub(super) apart: bool,
     /// Bytes that its process can map.
     pub(super) address_space: u64,
     /// Cores that it may run on, and how many of them at a time.
@@ -47,11 +57,18 @@ pub(super) struct Joined {
 }
 
 impl Joined {
-    /// Of PE `me` of `n_pes`, with its way to other hosts.
-    pub(super) fn gather(config: &Config, me: usize, n_pes: usize, port: Result<String, String>) -> Self {
+    /// Of PE `me` of `n_pes`, with the memory for its heap, and its way to other hosts.
+    pub(super) fn gather(
+        config: &Config,
+        me: usize,
+        n_pes: usize,
+        heap: &Memory,
+        port: Result<String, String>,
+    ) -> Self {
         let memory = host::available_memory();
         let cores = host::usable_cores();
         let version = ("the library's version".to_string(), env!("CARGO_PKG_VERSION").to_string());
+        let kind = ("SHMEM_HEAP".to_string(), heap.kind().to_string());
         let agreement = config.agreement().into_iter().map(|(name, value)| (name.to_string(), value));
         let address_space = rustix::process::getrlimit(rustix::process::Resource::As).current;
         let machine = host::identity();
@@ -68,10 +85,15 @@ impl Joined {
             nonce: RandomState::new().build_hasher().finish(),
             available: memory.available,
             limit: memory.limit,
+            pool: heap.pool(),
+            of_host: heap.is_of_host(),
+            multiple: heap.multiple(),
+            file: heap.identity(),
+            apart: heap.is_apart(n_pes),
             address_space: address_space.unwrap_or(u64::MAX),
             cores: cores.numbers,
             quota: cores.quota,
-            settings: [version].into_iter().chain(agreement).collect(),
+            settings: [version, kind].into_iter().chain(agreement).collect(),
         }
     }
 }
@@ -94,6 +116,8 @@ pub(super) struct Plan {
     pub(super) host: Vec<usize>,
     /// The number of each PE's host, in the order of their lowest PEs.
     pub(super) hosts: Vec<usize>,
+    /// Which slice of its file each PE has, where the heaps lie in files.
+    pub(super) slices: Vec<usize>,
     /// What connects the hosts.
     pub(super) fabric: Fabric,
     pub(super) layout: Layout,
@@ -118,10 +142,11 @@ impl Plan {
             Some(size) => asked_for(size as u64, control, joined)?,
             None => share(control, joined),
         };
-        let heap = usize::try_from(heap.next_multiple_of(PAGE)).unwrap_or(usize::MAX);
+        let heap = usize::try_from(heap.next_multiple_of(joined[0].multiple as u64)).unwrap_or(usize::MAX);
         let host: Vec<usize> = (0..n_pes).filter(|pe| hosts[*pe] == hosts[me]).collect();
+        let slices = slices(joined);
         let spin = config.spin.unwrap_or_else(|| if crowded(joined, &host) { 0 } else { SPIN });
-        Ok(Plan { layout: layout(heap), host, hosts, fabric, radix, spin, heap })
+        Ok(Plan { layout: layout(heap), host, hosts, slices, fabric, radix, spin, heap })
     }
 
     /// Bytes behind the symmetric memory of a PE: its host's board, if the PE is the lowest there.
@@ -137,7 +162,8 @@ impl Plan {
 
 /// What `n_pes` PEs on this host alone would get: bytes of each user heap, and of each PE's symmetric memory as a whole.
 pub(crate) fn on_this_host(config: &Config, n_pes: usize) -> Result<(usize, usize)> {
-    let joined = vec![Joined::gather(config, 0, 1, Ok(String::new())); n_pes.max(1)];
+    let heap = if config.heap == HeapMemory::Huge { Memory::Huge } else { Memory::Normal };
+    let joined = vec![Joined::gather(config, 0, 1, &heap, Ok(String::new())); n_pes.max(1)];
     let plan = Plan::new(&joined, 0, config)?;
     Ok((plan.heap, plan.layout.bytes()))
 }
@@ -155,10 +181,19 @@ fn host_numbers(joined: &[Joined]) -> Vec<usize> {
     numbers
 }
 
+/// Which slice of its file each PE has: PEs of a machine may have a file in common.
+fn slices(joined: &[Joined]) -> Vec<usize> {
+    let same =
+        |one: &Joined, other: &Joined| one.file.is_some() && (&one.machine, one.file) == (&other.machine, other.file);
+    joined.iter().enumerate().map(|(pe, one)| joined[..pe].iter().filter(|other| same(one, other)).count()).collect()
+}
+
 /// What connects the hosts, or why nothing does.
 fn fabric(joined: &[Joined], hosts: &[usize], config: &Config) -> Result<Fabric> {
     let elsewhere = hosts.iter().position(|host| *host != 0);
     let (route, none) = match (config.route, elsewhere) {
+        // Heaps that nobody else can map are reached over a network all the same, if there is one.
+        (RouteChoice::Auto, None) if joined.iter().all(|pe| pe.apart && pe.port.is_ok()) => return Ok(Fabric::Roce),
         (RouteChoice::Auto, None) => return Ok(Fabric::None),
         (RouteChoice::Sim, _) => {
             let other = joined.iter().position(|pe| pe.machine != joined[0].machine);
@@ -191,15 +226,21 @@ fn check_agreement(joined: &[Joined]) -> Result<()> {
 /// The size that was asked for, if every host can give it to all its PEs.
 fn asked_for(size: u64, control: u64, joined: &[Joined]) -> Result<u64> {
     for (host, n_pes) in hosts(joined) {
-        let need = |size: u64| (size as u128 + control as u128) * n_pes as u128;
-        let limits = [(host.available, host.limit.as_str()), (host.address_space, "the address space (ulimit -v)")];
-        for (available, limit) in limits {
-            if need(size) > u128::from(available) {
+        let n = n_pes as u128;
+        let all = (size as u128 + control as u128) * n;
+        // What lies elsewhere, or in the host's pool of huge pages, takes nothing of the host's memory.
+        let elsewhere = if host.of_host { n.min(u128::from(host.pool / size.max(1))) } else { n };
+        let limits = [
+            (all - elsewhere * size as u128, host.available, host.limit.as_str()),
+            (all, host.address_space, "the address space (ulimit -v)"),
+        ];
+        for (need, available, limit) in limits {
+            if need > u128::from(available) {
                 let advice = (available / n_pes as u64).saturating_sub(control) / PAGE * PAGE;
                 return Err(ErrorKind::NoMemory {
                     n_pes,
                     size: size as usize,
-                    need: usize::try_from(need(size)).unwrap_or(usize::MAX),
+                    need: usize::try_from(need).unwrap_or(usize::MAX),
                     available: available as usize,
                     limit: limit.to_string(),
                     advice: advice as usize,
@@ -259,6 +300,11 @@ mod tests {
             nonce: 0,
             available,
             limit: "the host's memory".into(),
+            pool: 0,
+            of_host: true,
+            multiple: PAGE as usize,
+            file: None,
+            apart: false,
             address_space: u64::MAX,
             cores: vec![0, 1],
             quota: None,
@@ -307,6 +353,50 @@ mod tests {
     }
 
     #[test]
+    fn what_lies_elsewhere_takes_nothing_of_the_hosts_memory() {
+        let config = Config { heap_size: Some(1 << 30), ..Config::default() };
+        let mut joined = vec![pe("a", 1 << 30), pe("a", 1 << 30)];
+        joined.iter_mut().for_each(|pe| pe.pool = 2 << 30);
+        assert_eq!(plan(&joined, &config).unwrap().heap, 1 << 30);
+        // One of the two finds no room in the pool, and none in what the control words leave.
+        joined.iter_mut().for_each(|pe| pe.pool = (2 << 30) - 1);
+        assert!(matches!(plan(&joined, &config).unwrap_err().kind(), ErrorKind::NoMemory { .. }));
+        joined.iter_mut().for_each(|pe| pe.available = (1 << 30) + (100 << 20));
+        assert_eq!(plan(&joined, &config).unwrap().heap, 1 << 30);
+        joined.iter_mut().for_each(|pe| (pe.available, pe.of_host) = (100 << 20, false));
+        assert_eq!(plan(&joined, &config).unwrap().heap, 1 << 30);
+    }
+
+    #[test]
+    fn pes_that_have_a_file_in_common_have_slices_of_it() {
+        let file = |machine: &str, inode: u64| Joined {
+            file: Some([1, inode, 0]),
+            machine: machine.into(),
+            ..pe(machine, 1 << 30)
+        };
+        let joined = [file("a", 7), file("b", 7), file("a", 8), file("a", 7), file("b", 9), file("a", 8)];
+        assert_eq!(plan(&joined, &Config::default()).unwrap().slices, [0, 0, 0, 1, 0, 1]);
+        assert_eq!(plan(&vec![pe("a", 1 << 30); 3], &Config::default()).unwrap().slices, [0; 3]);
+    }
+
+    #[test]
+    fn heaps_that_nobody_can_map_take_a_network_if_there_is_one() {
+        let apart = Joined { apart: true, ..pe("a", 1 << 30) };
+        let fabric = |joined: &[Joined]| plan(joined, &Config::default()).unwrap().fabric;
+        assert_eq!(fabric(&[apart.clone(), apart.clone()]), Fabric::Roce);
+        assert_eq!(fabric(&[apart.clone(), Joined { port: Err("no card".into()), ..apart }]), Fabric::None);
+        assert_eq!(fabric(&[pe("a", 1 << 30)]), Fabric::None);
+    }
+
+    #[test]
+    fn a_heap_of_huge_pages_is_whole_pages() {
+        let config = Config { heap_size: Some((2 << 20) + 1), ..Config::default() };
+        let huge = Joined { multiple: 2 << 20, ..pe("a", 1 << 30) };
+        assert_eq!(plan(std::slice::from_ref(&huge), &config).unwrap().heap, 4 << 20);
+        assert_eq!(plan(&[huge], &Config::default()).unwrap().heap % (2 << 20), 0);
+    }
+
+    #[test]
     fn an_address_space_limit_is_named() {
         let mut joined = [pe("a", 64 << 30), pe("a", 64 << 30)];
         joined[1].address_space = 200 << 20;
@@ -345,7 +435,8 @@ mod tests {
             [(5, 2, &[0, 0, 0, 1, 1][..]), (4, 4, &[0, 1, 2, 3]), (3, 8, &[0, 1, 2]), (3, 1, &[0; 3])]
         {
             let config = Config { hosts: Some(hosts), ..Config::default() };
-            let joined: Vec<_> = (0..n).map(|pe| Joined::gather(&config, pe, n, Ok(String::new()))).collect();
+            let joined: Vec<_> =
+                (0..n).map(|pe| Joined::gather(&config, pe, n, &Memory::Normal, Ok(String::new()))).collect();
             assert_eq!(host_numbers(&joined), expected);
         }
     }

@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use crate::boot::{Bootstrap, Rendezvous, group};
-use crate::config::{self, Config};
+use crate::config::{self, Config, HeapMemory};
 use crate::core::Core;
 use crate::error::{ErrorKind, Result};
-use crate::group::{Group, Slots};
-use crate::heap::{Arena, Check, Heap, Page, Segment};
+use crate::group::{Group, Slots, by_value};
+use crate::heap::{Arena, Check, ExternalMemory, Heap, MAX_ALIGN, Memory, Page, Segment};
 use crate::transport::link::Link;
 use crate::transport::loopback::STREAM_FROM;
 use crate::transport::rest::Patience;
@@ -25,20 +25,26 @@ const SHARED_SLOT: usize = 1;
 
 /// Starts the world of PE `boot.me()`. Collective over the job: three exchanges, *joined* (what everyone brings),
 /// *mapped* (the heaps' descriptors) and *connected* (where each is on the network; all are ready). A PE that fails drops its bootstrap, and the
-/// others' next exchange fails and names it.
-pub(super) fn start(config: Config, boot: Box<dyn Bootstrap + Send + Sync>) -> Result<World> {
-    start_in(config, boot, None)
+/// others' next exchange fails and names it. `external` is memory of the program's own for the heap.
+pub(super) fn start(
+    config: Config,
+    external: Option<ExternalMemory>,
+    boot: Box<dyn Bootstrap + Send + Sync>,
+) -> Result<World> {
+    start_in(config, external, boot, None)
 }
 
 /// [`start`], of a PE of a history.
 pub(super) fn start_in(
     mut config: Config,
+    external: Option<ExternalMemory>,
     mut boot: Box<dyn Bootstrap + Send + Sync>,
     turns: Option<Arc<Turns>>,
 ) -> Result<World> {
     let (me, n_pes) = (boot.me(), boot.n_pes());
+    let memory = memory(&mut config, external, me)?;
     let port = network::port(&config);
-    let mine = Joined::gather(&config, me, n_pes, port);
+    let mine = Joined::gather(&config, me, n_pes, &memory, port);
     let mine = postcard::to_stdvec(&mine).map_err(garbled)?;
     let joined = boot.allgather(&mine)?;
     let joined: Vec<Joined> =
@@ -48,25 +54,31 @@ pub(super) fn start_in(
     config.spin = Some(plan.spin);
     let stream_from = *config.stream_from.get_or_insert(STREAM_FROM);
 
-    // The board of a host lies behind the heap of its lowest PE.
-    let (bytes, leader) = (plan.layout.bytes(), plan.host[0]);
-    let (segment, descriptor) = Segment::create(bytes, plan.behind(me))?;
-    if me == leader {
-        Board::attach(&descriptor, bytes, &plan.host, n_pes)?.found(joined[0].nonce);
-        boot.show(&descriptor, plan.host.len())?;
-    }
     // A simulated card reaches into the memory of all PEs.
     let all: Vec<usize> = (0..n_pes).collect();
     let near = if plan.fabric == Fabric::Sim { &all } else { &plan.host };
+    // The board of a host lies behind the memfd of its lowest PE.
+    let (layout, front, leader) = (&plan.layout, memory.front(&plan.layout), plan.host[0]);
+    let made = memory.create(layout, plan.behind(me), plan.slices[me], near.len() == 1)?;
+    if me == leader {
+        Board::attach(&made.control, front, &plan.host, n_pes)?.found(joined[0].nonce);
+        boot.show(&made.control, plan.host.len())?;
+    }
+    let controls = boot.hand_over(made.control, near)?;
+    // On all PEs alike, since their memory is.
+    let users = made.user.map(|user| boot.hand_over(user, near)).transpose()?;
     let (mut board, mut mapped): (_, Vec<Option<Segment>>) = (None, (0..n_pes).map(|_| None).collect());
-    for (&pe, descriptor) in near.iter().zip(boot.hand_over(descriptor, near)?) {
+    for (i, (&pe, control)) in near.iter().zip(controls).enumerate() {
         if pe == leader {
-            board = Some(Board::attach(&descriptor, bytes, &plan.host, n_pes)?);
+            board = Some(Board::attach(&control, front, &plan.host, n_pes)?);
         }
         if pe != me {
-            mapped[pe] = Some(Segment::attach(&descriptor, bytes, plan.behind(pe))?);
+            let user = users.as_ref().map(|users| users[i].as_ref());
+            mapped[pe] = Some(memory.attach(layout, plan.behind(pe), &control, user, plan.slices[pe])?);
         }
     }
+    drop(users);
+    tracing::debug!(me, memory = made.what, regions = ?made.segment.regions(), "heap mapped");
     let Some(board) = board.map(Arc::new) else {
         return Err(ErrorKind::os("finding the board of this host", std::io::ErrorKind::NotFound));
     };
@@ -79,13 +91,14 @@ pub(super) fn start_in(
 
     let workspaces = || (0..plan.layout.slots).map(|slot| plan.layout.workspace(slot)).collect();
     let check = config.check.then(|| Check::new(me, workspaces()));
-    let heap = Heap::new(me, segment, Arena::new(plan.layout.user.clone()), check)?;
+    let heap = Heap::new(me, made.segment, Arena::new(plan.layout.user.clone()), check)?;
     // A launcher writes it by itself; without one, it is written where it was asked for.
     let flight_file = if boot.led() { None } else { config.flight_file.as_ref().and_then(|_| config.flight_file()) };
     let patience = Patience { spin: plan.spin, timeout: config.timeout, stall_warn: config.stall_warn };
     let nonce = joined[0].nonce;
-    let joint = Joint { plan: &plan, config: &config, me, nonce, heap: &heap, mapped: &mut mapped, turns };
-    let net = network::connect(joint, boot.as_mut())?;
+    let (heap_of, memory) = (&heap, &made.what);
+    let joint = Joint { plan: &plan, config: &config, me, nonce, heap: heap_of, mapped: &mut mapped, turns, memory };
+    let (net, memories) = network::connect(joint, boot.as_mut())?;
     let lookout = Lookout::new(board.clone(), me, flight_file);
     let link = Link::new(me, heap, mapped, net, patience, stream_from, lookout);
     let slots = Slots::new(plan.layout.slots);
@@ -100,8 +113,30 @@ pub(super) fn start_in(
 
     let (living, layout, radix) = (Mutex::new(None), plan.layout, plan.radix);
     let hosts = plan.hosts;
-    let core = Core { link, layout, radix, slots, world, living, shared, hosts, config };
+    let memory = by_value(&memories, "has", "have");
+    let core = Core { link, layout, radix, slots, world, living, shared, hosts, config, memory };
     Ok(World { core: Arc::new(core), vigil, boot: boot.into() })
+}
+
+/// The memory for the heap of PE `me`, of the program's own or as the settings say.
+fn memory(config: &mut Config, external: Option<ExternalMemory>, me: usize) -> Result<Memory> {
+    let refused = |form: &str| {
+        let (name, value) = ("SHMEM_HEAP".to_string(), config.value("SHMEM_HEAP"));
+        ErrorKind::BadSetting { name, value, form: form.into() }
+    };
+    match (external, &config.heap) {
+        (Some(external), HeapMemory::Normal) => {
+            config.heap_size.get_or_insert(external.bytes() / MAX_ALIGN * MAX_ALIGN);
+            Ok(Memory::External(Arc::new(external)))
+        }
+        (Some(_), _) => Err(refused("the program gives the memory of the heap itself").into()),
+        (None, HeapMemory::Normal) => Ok(Memory::Normal),
+        (None, HeapMemory::Huge) => Ok(Memory::Huge),
+        (None, HeapMemory::File(_)) if config.heap_size.is_none() => {
+            Err(refused("set SHMEM_SYMMETRIC_SIZE, too: it says how much of the file is the heap of a PE").into())
+        }
+        (None, HeapMemory::File(path)) => Memory::open(path, me),
+    }
 }
 
 /// Lets the PEs of the host watch over each other, by descriptors of their processes. Collective over the job. Where a
@@ -135,14 +170,14 @@ pub(super) fn init() -> Result<World> {
             take_place(pe)?;
             let key = config.job_key.as_deref().unwrap_or_default();
             let world = Rendezvous::join(address, key, pe, n_pes, config.init_timeout)
-                .and_then(|boot| start(config.clone(), Box::new(boot)));
+                .and_then(|boot| start(config.clone(), None, Box::new(boot)));
             world.inspect_err(|error| {
                 if matches!(error.kind(), ErrorKind::PeerLost { .. }) {
                     let_the_first_end();
                 }
             })?
         }
-        (None, None, None) => start(config, alone())?,
+        (None, None, None) => start(config, None, alone())?,
         (_, pe, n_pes) => {
             let why = "SHMEM_RENDEZVOUS, SHMEM_PE and SHMEM_N_PES go together: shmemrun sets all three".to_string();
             return Err(ErrorKind::BadJob { pe: pe.unwrap_or(0), n_pes: n_pes.unwrap_or(0), why }.into());
@@ -200,6 +235,7 @@ fn garbled(error: postcard::Error) -> crate::error::Error {
 #[must_use = "build() joins the job"]
 pub struct Builder {
     config: Config,
+    external: Option<ExternalMemory>,
 }
 
 impl Builder {
@@ -233,6 +269,32 @@ impl Builder {
         self
     }
 
+    /// Memory of the program's own as the symmetric heap of this PE: all of it in whole pages, unless
+    /// [`heap`](Self::heap) asks for less. All PEs must give memory of the same kind and size. PEs whose memory has no
+    /// descriptor that can be mapped reach each other's heaps over a network only; what the library needs besides (the words
+    /// of barriers, workspaces of teams) is the system's memory.
+    ///
+    /// ```
+    /// use shmem::{ExternalMemory, Shared, World};
+    ///
+    /// #[repr(align(4096))]
+    /// struct Pages([u8; 1 << 16]);
+    /// let pages = Box::leak(Box::new(Pages([0; 1 << 16])));
+    ///
+    /// // SAFETY: the pages are there for ever, and nobody else knows of them.
+    /// let memory = unsafe { ExternalMemory::new(pages.0.as_mut_ptr(), 1 << 16) }?;
+    /// let world = World::builder().external_heap(memory).build()?;
+    /// let block = world.alloc::<u64>(3)?;
+    /// world.ctx::<Shared>().put(block.sym(), &[1, 2, 3], 0)?;
+    /// assert_eq!(block.sym().to_vec(), [1, 2, 3]);
+    /// # world.free(block)?;
+    /// # Ok::<(), shmem::Error>(())
+    /// ```
+    pub fn external_heap(mut self, memory: ExternalMemory) -> Self {
+        self.external = Some(memory);
+        self
+    }
+
     /// How long a call may wait. Default: for ever.
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.config.timeout = Some(limit);
@@ -251,9 +313,10 @@ impl Builder {
     /// Joins the job. Collective: blocks until all its PEs have called.
     ///
     /// # Errors
-    /// [`BadJob`](ErrorKind::BadJob) for numbers that make no sense; else as [`World::init`].
+    /// [`BadJob`](ErrorKind::BadJob) for numbers that make no sense, [`BadMemory`](ErrorKind::BadMemory) for memory of the
+    /// program's own that is shorter than the heap; else as [`World::init`].
     pub fn build(self) -> Result<World> {
-        let Builder { mut config } = self;
+        let Builder { mut config, external } = self;
         let (pe, n_pes) = (config.pe.unwrap_or(0), config.n_pes.unwrap_or(1));
         check(pe, n_pes)?;
         if config.heap_size == Some(0) {
@@ -271,6 +334,6 @@ impl Builder {
                 Box::new(meet(address, key, pe, n_pes, config.init_timeout)?)
             }
         };
-        start(config, boot)
+        start(config, external, boot)
     }
 }

@@ -219,8 +219,7 @@ impl Peer {
 
     /// The address of bytes of its memory, if there are so many.
     fn at(&self, at: usize, bytes: usize) -> Option<*mut u8> {
-        // SAFETY: the bytes lie in the segment, just checked.
-        (at <= self.bytes && bytes <= self.bytes - at).then(|| unsafe { self.base.at(at) })
+        (at <= self.bytes && bytes <= self.bytes - at).then(|| self.base.at(at))
     }
 }
 
