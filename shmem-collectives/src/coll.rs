@@ -104,7 +104,7 @@ impl<'t> Coll<'t> {
             slots: [rest.slice(..half)?, rest.slice(half..2 * half)?],
             work: rest.slice(2 * half..)?,
             selection,
-            hosts: Hosts::one(team.n_pes()),
+            hosts: Hosts::of_team(&team.hosts()),
             strict: world.config().coll_strict,
             compared: true,
             state: RefCell::new(State {

@@ -117,6 +117,13 @@ impl Hosts {
         Hosts { pes: Blocks::new(sizes) }
     }
 
+    /// Those of a team's members, by the number of each member's host ([`shmem::Team::hosts`]). Members that share a host
+    /// and do not follow one another count as those of several: an algorithm then does for them what it does between
+    /// hosts.
+    pub fn of_team(numbers: &[usize]) -> Self {
+        Hosts::new(numbers.chunk_by(|one, next| one == next).map(<[usize]>::len))
+    }
+
     /// All PEs on one host.
     pub fn one(n: usize) -> Self {
         Hosts::new([n])
@@ -165,6 +172,13 @@ pub(crate) fn segments(range: Range<usize>, size: usize) -> Vec<Range<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hosts_are_runs_of_members() {
+        assert_eq!(Hosts::of_team(&[0, 0, 0, 2, 2, 5]), Hosts::new([3, 2, 1]));
+        assert_eq!(Hosts::of_team(&[1, 0, 1]), Hosts::new([1, 1, 1]));
+        assert_eq!(Hosts::of_team(&[4; 7]), Hosts::one(7));
+    }
 
     #[test]
     fn hosts_know_their_pes() {
