@@ -206,16 +206,13 @@ boot() {
   esac
 }
 
-# Builds the tests of RoCE, those of the verbs and tests/roce*.rs with the programs that they start, and runs them.
+# Builds the tests of RoCE, those of the verbs and those of PEs on several hosts, and runs them over the guest's devices.
 suite() {
   want $BUILD
   if [ -z "${LIBCLANG_PATH:-}" ] && [ -d /usr/lib/llvm-14/lib ]; then export LIBCLANG_PATH=/usr/lib/llvm-14/lib; fi
   cd "$(dirname "$0")/.."
-  local built tests=() file
-  for file in tests/roce*.rs tests/roce*/main.rs; do
-    [ ! -e "$file" ] || tests+=(--test "$(basename "${file%/main.rs}" .rs)")
-  done
-  built=$(cargo test -p shmem --features roce --lib "${tests[@]}" --no-run --message-format=json-render-diagnostics)
+  local built
+  built=$(cargo test -p shmem --features roce --lib --test network --no-run --message-format=json-render-diagnostics)
   # One line a program: its source and its path.
   built=$(sed -n 's/.*"src_path":"\([^"]*\)".*"executable":"\([^"]*\)".*/\1 \2/p' <<<"$built")
   local source program commands="failed=0" alone= programs=()
@@ -227,7 +224,9 @@ suite() {
         # These take parts of the guest away.
         alone+=$'\n'"$(quoted "$program") --ignored transport::roce::verbs:: || failed=1"
         ;;
-      */tests/*) commands+=$'\n'"$(quoted "$program") || failed=1" ;;
+      */tests/network.rs)
+        commands+=$'\n'"SHMEM_TEST_ROUTE=roce $(quoted "$program") --test-threads 1 || failed=1"
+        ;;
     esac
   done <<<"$built"
   boot "$commands$alone"$'\nexit $failed' "${programs[@]}"

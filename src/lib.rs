@@ -22,7 +22,9 @@
 //! # One sentence of address arithmetic and one enum
 //!
 //! A symmetric object is an offset, the same on every PE: [`SymSlice`]. A peer is a route. A put is *check, match the
-//! route, store*: same-host PEs have each other's heaps mapped, so the caller itself copies into the peer's memory.
+//! route, store*: same-host PEs have each other's heaps mapped, so the caller itself copies into the peer's memory; a PE
+//! of another host is reached by a network card, which reads and writes registered memory by itself (feature `roce`).
+//! [`simulate`] puts a simulated card in its place, for tests.
 //!
 //! | room | what lies in it | may use |
 //! |---|---|---|
@@ -30,7 +32,7 @@
 //! | [`sync`] | protocols over words: barrier, lock, ring, recorder, fate, signal, sleeping | `error` |
 //! | `heap` | segments, layout, allocator, handles, what checked mode knows of them | the above |
 //! | `watch` | what the PEs of a host know of each other: who is lost, who does what | `heap` and below |
-//! | `transport` | routes, and everything one can do by offset | the above |
+//! | `transport` | routes, and everything one can do by offset: mapped memory, and in `transport/roce` network cards | the above |
 //! | [`boot`] | how PEs find each other; the launcher | `watch` and below |
 //! | `group` | members of a team, their barrier and agreement | `transport` and below |
 //! | `core` | what world, teams and contexts share | `group` and below |
@@ -41,9 +43,10 @@
 //!
 //! # Memory model
 //!
-//! - A **put** is delivered when its call returns, and *complete*, visible to every PE, after [`quiet`](Ctx::quiet) or
-//!   a [barrier](World::barrier_all). Puts to one PE become visible in any order unless a [`fence`](Ctx::fence) lies
-//!   between them.
+//! - After a **put** its source may be reused, and it is *complete*, visible to every PE, after [`quiet`](Ctx::quiet) of
+//!   its context or a [barrier](World::barrier_all). Puts to one PE become visible in any order unless a
+//!   [`fence`](Ctx::fence) of their context lies between them. All [`Shared`] contexts of a PE are one; each [`Private`]
+//!   one is on its own.
 //! - A **get** or a fetching atomic is complete when it returns.
 //! - A **signal** ([`put_signal`](Ctx::put_signal)) is visible only after its data: whoever has waited for it may read
 //!   them.
