@@ -23,6 +23,8 @@ pub(crate) struct Core {
     pub(crate) shared: Arc<Group>,
     /// The number of each PE's host.
     pub(crate) hosts: Vec<usize>,
+    /// Which way to other hosts the PEs have, in words, where there are other hosts.
+    pub(crate) network: Option<String>,
     pub(crate) config: Config,
     /// What memory the heaps of all PEs have, in words.
     pub(crate) memory: String,

@@ -498,6 +498,16 @@ fn a_killed_pe_is_lost_on_all_hosts() {
             }
         };
         assert!(matches!(error.kind(), ErrorKind::PeerLost { pe: 1, .. }), "{error}");
+        // Transfers over the network for the lost PE fail at once, and those for others go on.
+        let hosts = world.team().hosts();
+        if hosts[1] != hosts[world.me()] {
+            assert!(matches!(kind_of(&ctx.g(word.sym(), 1)), ErrorKind::PeerLost { pe: 1, .. }));
+        }
+        for pe in (0..n).filter(|pe| *pe != 1) {
+            assert_eq!(ctx.g(word.sym(), pe).unwrap(), n as u64);
+        }
+        let left = world.survivors().unwrap();
+        assert_eq!(left.n_pes(), n - 1);
         println!("told: {error}");
         return;
     }
@@ -510,6 +520,51 @@ fn a_killed_pe_is_lost_on_all_hosts() {
         for (pe, end) in ended.into_iter().enumerate().filter(|(pe, _)| *pe != 1) {
             assert!(end.success && end.output.contains("told: PE 1 is lost"), "PE {pe} of {n}:\n{}", end.output);
         }
+    }
+}
+
+/// A heap in memory of the program's own, which the processor must not touch: everything goes through the card.
+#[test]
+fn heaps_that_only_the_card_reaches() {
+    // The simulated card reaches only what is mapped.
+    if !is_real() {
+        return;
+    }
+    const BYTES: usize = 8 << 20;
+    for hosts in [1, 2] {
+        let ended = job(
+            2,
+            |builder| {
+                let layout = std::alloc::Layout::from_size_align(BYTES, 4096).unwrap();
+                // SAFETY: the layout is not empty; the memory is never given back.
+                let start = unsafe { std::alloc::alloc_zeroed(layout) };
+                // SAFETY: the memory lasts for ever, and nobody else knows of it.
+                let memory = unsafe { shmem::ExternalMemory::new(start, BYTES) }.unwrap().without_cpu_access();
+                settings(builder, hosts).external_heap(memory)
+            },
+            |world| {
+                let (ctx, me) = (world.ctx::<Shared>(), world.me());
+                let block = world.alloc::<u64>(5000)?;
+                assert!(matches!(kind_of(&block.sym().read(0)), ErrorKind::NotMapped { .. }));
+                let mine: Vec<u64> = (0..5000).map(|i| i + 10_000 * me as u64).collect();
+                ctx.put(block.sym(), &mine, 1 - me)?;
+                world.barrier_all()?;
+                let mut got = vec![0; 5000];
+                ctx.get(&mut got, block.sym(), 1 - me)?;
+                assert!(got == mine, "what was put there");
+                ctx.get(&mut got, block.sym(), me)?;
+                let theirs: Vec<u64> = (0..5000).map(|i| i + 10_000 * (1 - me) as u64).collect();
+                assert!(got == theirs, "what the other has put here");
+                ctx.put_from(block.sym().slice(2500..)?, block.sym().slice(..2500)?, 1 - me)?;
+                world.barrier_all()?;
+                assert_eq!(ctx.g(block.sym().at(2501)?, 1 - me)?, theirs[1]);
+                assert_eq!(ctx.atomic_fetch_add(block.sym().at(7)?, 5, 1 - me)?, 7 + 10_000 * me as u64);
+                world.barrier_all()?;
+                assert_eq!(ctx.atomic_fetch(block.sym().at(7)?, me)?, 12 + 10_000 * (1 - me) as u64);
+                world.free(block)
+            },
+        );
+        ended.into_iter().for_each(|pe| pe.unwrap_or_else(|error| panic!("{hosts} hosts: {error}")));
     }
 }
 

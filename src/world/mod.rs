@@ -296,9 +296,11 @@ impl World {
         (arena.free_bytes(), arena.largest_free())
     }
 
-    /// The settings in force, as a table for people, and what memory the heaps have got.
+    /// The settings in force, as a table for people; what memory the heaps have got; and which ports lead to other hosts,
+    /// and why these.
     pub fn info(&self) -> String {
-        format!("{}symmetric heaps: {}\n", config::info(&self.core.config), self.core.memory)
+        let network = self.core.network.as_ref().map_or_else(String::new, |ports| format!("network: {ports}\n"));
+        format!("{}symmetric heaps: {}\n{network}", config::info(&self.core.config), self.core.memory)
     }
 
     /// The settings in force.

@@ -98,7 +98,7 @@ pub(super) fn start_in(
     let nonce = joined[0].nonce;
     let (heap_of, memory) = (&heap, &made.what);
     let joint = Joint { plan: &plan, config: &config, me, nonce, heap: heap_of, mapped: &mut mapped, turns, memory };
-    let (net, memories) = network::connect(joint, boot.as_mut())?;
+    let (net, equipment) = network::connect(joint, boot.as_mut())?;
     let lookout = Lookout::new(board.clone(), me, flight_file);
     let link = Link::new(me, heap, mapped, net, patience, stream_from, lookout);
     let slots = Slots::new(plan.layout.slots);
@@ -113,8 +113,9 @@ pub(super) fn start_in(
 
     let (living, layout, radix) = (Mutex::new(None), plan.layout, plan.radix);
     let hosts = plan.hosts;
-    let memory = by_value(&memories, "has", "have");
-    let core = Core { link, layout, radix, slots, world, living, shared, hosts, config, memory };
+    let memory = by_value(&equipment.memories, "has", "have");
+    let network = (!equipment.ports.is_empty()).then(|| by_value(&equipment.ports, "has", "have"));
+    let core = Core { link, layout, radix, slots, world, living, shared, hosts, config, memory, network };
     Ok(World { core: Arc::new(core), vigil, boot: boot.into() })
 }
 

@@ -41,17 +41,26 @@ pub(super) struct Joint<'a> {
     pub(super) memory: &'a str,
 }
 
+/// What each PE has, in words.
+#[derive(Default)]
+pub(super) struct Equipment {
+    pub(super) memories: Vec<String>,
+    /// None on one host.
+    pub(super) ports: Vec<String>,
+}
+
 /// Brings this PE into the network of the job. Collective over the job: returns when all PEs can be reached, with what
-/// memory each has.
-pub(super) fn connect(joint: Joint<'_>, boot: &mut dyn Bootstrap) -> Result<(Option<Net>, Vec<String>)> {
-    let memory = joint.memory;
-    let net = match joint.plan.fabric {
-        Fabric::None => None,
-        Fabric::Sim => Some(simulated(joint)?),
-        Fabric::Roce => return roce::connect(joint, boot).map(|(net, memories)| (Some(net), memories)),
+/// they have.
+pub(super) fn connect(joint: Joint<'_>, boot: &mut dyn Bootstrap) -> Result<(Option<Net>, Equipment)> {
+    let (memory, n_pes) = (joint.memory, joint.plan.hosts.len());
+    let (net, ports) = match joint.plan.fabric {
+        Fabric::None => (None, Vec::new()),
+        Fabric::Sim => (Some(simulated(joint)?), vec!["a simulated card".to_owned(); n_pes]),
+        Fabric::Roce => return roce::connect(joint, boot).map(|(net, equipment)| (Some(net), equipment)),
     };
     let memories = boot.allgather(memory.as_bytes())?;
-    Ok((net, memories.iter().map(|what| String::from_utf8_lossy(what).into_owned()).collect()))
+    let memories = memories.iter().map(|what| String::from_utf8_lossy(what).into_owned()).collect();
+    Ok((net, Equipment { memories, ports }))
 }
 
 fn simulated(joint: Joint<'_>) -> Result<Net> {

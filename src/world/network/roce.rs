@@ -15,7 +15,7 @@ use crate::transport::roce::seen::Seen;
 use crate::transport::roce::select::{Choice, choose};
 use crate::transport::roce::verbs::{Address, Verbs};
 use crate::transport::roce::wishes::Wishes;
-use crate::world::network::{Joint, net};
+use crate::world::network::{Equipment, Joint, net};
 
 /// The ports through which this PE may reach other hosts, as people write them; or why there are none.
 pub(in crate::world) fn port(config: &Config) -> Result<String, String> {
@@ -41,7 +41,7 @@ fn refused(why: NoChoice) -> Error {
     }
 }
 
-pub(super) fn connect(joint: Joint<'_>, boot: &mut dyn Bootstrap) -> Result<(Net, Vec<String>)> {
+pub(super) fn connect(joint: Joint<'_>, boot: &mut dyn Bootstrap) -> Result<(Net, Equipment)> {
     let Joint { plan, config, me, nonce, heap, memory, .. } = joint;
     let (seen, choices) = choices(config)?;
     // The PEs of a host are spread over its ports, and so are the hosts that a machine plays.
@@ -58,17 +58,22 @@ pub(super) fn connect(joint: Joint<'_>, boot: &mut dyn Bootstrap) -> Result<(Net
     // The key of the job keeps strangers out; the number, members of other worlds of the job.
     let secret = format!("{}-{nonce:016x}", config.job_key.as_deref().unwrap_or_default());
     let verbs = Verbs::open(&choice.port, &regions, me, &secret, seen.addresses.as_deref().unwrap_or_default())?;
-    let mine = postcard::to_stdvec(&(verbs.address(), memory)).map_err(garbled)?;
+    let mine = postcard::to_stdvec(&(verbs.address(), memory, choice.to_string())).map_err(garbled)?;
     let told = boot.allgather(&mine)?;
-    let (addresses, memories): (Vec<Address>, Vec<String>) =
-        told.iter().map(|bytes| postcard::from_bytes(bytes)).collect::<postcard::Result<_>>().map_err(garbled)?;
+    let (mut addresses, mut memories, mut ports) = (Vec::new(), Vec::new(), Vec::new());
+    for bytes in &told {
+        let (address, memory, port): (Address, String, String) = postcard::from_bytes(bytes).map_err(garbled)?;
+        addresses.push(address);
+        memories.push(memory);
+        ports.push(port);
+    }
     let atomics = addresses.iter().any(|address| address.atomics != Atomics::Global);
     if let Some(pe) = addresses.iter().position(|address| address.atomics == Atomics::None) {
         let what = format!("the card of PE {pe} has no atomics");
         return Err(ErrorKind::Card { device: choice.port.device.clone(), what }.into());
     }
     verbs.introduce(addresses.into_iter().map(Some).collect(), LANES);
-    Ok((net(verbs, atomics, plan, Base::of(segment)), memories))
+    Ok((net(verbs, atomics, plan, Base::of(segment)), Equipment { memories, ports }))
 }
 
 fn garbled(error: postcard::Error) -> Error {
