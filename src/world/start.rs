@@ -95,11 +95,12 @@ pub(super) fn start_in(
     // A launcher writes it by itself; without one, it is written where it was asked for.
     let flight_file = if boot.led() { None } else { config.flight_file.as_ref().and_then(|_| config.flight_file()) };
     let patience = Patience { spin: plan.spin, timeout: config.timeout, stall_warn: config.stall_warn };
+    // From here on, this PE leaves its row when it fails.
+    let lookout = Lookout::new(board.clone(), me, flight_file);
     let nonce = joined[0].nonce;
     let (heap_of, memory) = (&heap, &made.what);
     let joint = Joint { plan: &plan, config: &config, me, nonce, heap: heap_of, mapped: &mut mapped, turns, memory };
     let (net, equipment) = network::connect(joint, boot.as_mut())?;
-    let lookout = Lookout::new(board.clone(), me, flight_file);
     let link = Link::new(me, heap, mapped, net, patience, stream_from, lookout);
     let slots = Slots::new(plan.layout.slots);
     let permanent = |members: &[usize], index, slot| {

@@ -7,6 +7,7 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{
@@ -15,6 +16,7 @@ use rustix::process::{
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::timeout;
 
 use super::guard::Guard;
 use super::say;
@@ -23,6 +25,9 @@ use crate::watch::loss;
 
 /// How long a killed process may take to go: only one inside a failing device or network file system takes long.
 const DEATH: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+
+/// How far the news that a process has ended may be ahead of how it did.
+const AHEAD: Duration = Duration::from_millis(20);
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,12 +98,24 @@ impl Family {
         let pidfd = AsyncFd::with_interest(pidfd, Interest::READABLE).map_err(|e| ErrorKind::os("watching a PE", e))?;
         let exited = self.exited.clone();
         tokio::spawn(async move {
-            // An error would mean that the runtime is shutting down.
-            let _ = pidfd.readable().await;
             // It stays a zombie, which keeps its number.
             let peek = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-            let status = waitid(WaitId::Pid(pid), peek).ok().flatten();
-            let _ = exited.send((pe, status.map_or(Status::Exited(0), |status| Status::of(&status))));
+            // An error would mean that the runtime is shutting down.
+            let mut ready = pidfd.readable().await.ok();
+            let status = loop {
+                match waitid(WaitId::Pid(pid), peek) {
+                    Ok(Some(status)) => break Status::of(&status),
+                    // Readiness may be false, or a little ahead of the status, and then does not come again.
+                    Ok(None) => {
+                        if let Some(mut ready) = ready.take() {
+                            ready.clear_ready();
+                        }
+                        ready = timeout(AHEAD, pidfd.readable()).await.ok().and_then(Result::ok);
+                    }
+                    Err(_) => break Status::Exited(0),
+                }
+            };
+            let _ = exited.send((pe, status));
         });
         Ok(())
     }
