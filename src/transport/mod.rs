@@ -76,6 +76,17 @@ pub(crate) struct Taken {
     pub(crate) ticket: u64,
 }
 
+/// What a network has done of a PE's waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rest {
+    /// Nothing.
+    Not,
+    /// It has waited for news.
+    Short,
+    /// It has waited for so long that the peers should be called.
+    Long,
+}
+
 /// A network: reaches PEs whose memory is not mapped here. Offsets have been checked by the caller.
 ///
 /// Nothing here waits for a peer, except for being connected to it: what cannot go on says so, and `link` asks again, in
@@ -98,8 +109,8 @@ pub(crate) trait Endpoint: Send + Sync {
     fn quiet(&self, lane: Option<usize>) -> Result<bool>;
     /// Gives up private memory that was handed over under this owner: it is written no more.
     fn forget(&self, owner: usize);
-    /// Looks for news while this PE waits for something else. Whether it has waited for them, too.
-    fn idle(&self) -> Result<bool>;
+    /// Looks for news while this PE waits for something else.
+    fn idle(&self) -> Result<Rest>;
     /// Sees to it that [`idle`](Self::idle) finds out in time whether a peer, or any that it is connected to, is gone,
     /// also if nothing is under way to it.
     fn call(&self, pe: Option<usize>) -> Result<()>;
