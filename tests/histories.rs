@@ -210,17 +210,21 @@ fn atomics_of_both_widths_add_up() {
                 ctx.atomic_inc(wide.sym(), pe)?;
                 ctx.atomic_fetch_add(narrow.sym().at(1)?, 3, pe)?;
                 ctx.atomic_xor(narrow.sym().at(2)?, 1 << (4 * round + me as u64), pe)?;
-                // Only one comes next.
-                let claimed = ctx.atomic_compare_swap(wide.sym().at(1)?, round * n as u64 + me as u64, 77, pe)?;
-                assert!(claimed == 77 || claimed <= 2 * n as u64);
+                // A count again, in the way of those that must look first.
+                let word = wide.sym().at(1)?;
+                let mut held = ctx.g(word, pe)?;
+                while held != ctx.atomic_compare_swap(word, held, held + 1, pe)? {
+                    held = ctx.atomic_fetch(word, pe)?;
+                }
             }
             ctx.atomic_add(narrow.sym(), 1, round as usize % n)?;
         }
         world.barrier_all()?;
         let all = n as u64;
-        assert_eq!(ctx.atomic_fetch(wide.sym(), (me + 1) % n)?, 2 * all);
-        let counted = if n == 2 { [all as u32; 2].to_vec() } else { [all as u32; 2].to_vec() };
-        assert!(me > 1 || ctx.atomic_fetch(narrow.sym(), me)? == counted[me]);
+        for word in [wide.sym(), wide.sym().at(1)?] {
+            assert_eq!(ctx.atomic_fetch(word, (me + 1) % n)?, 2 * all);
+        }
+        assert_eq!(ctx.atomic_fetch(narrow.sym(), me)?, if me < 2 { all as u32 } else { 0 });
         assert_eq!(ctx.atomic_fetch(narrow.sym().at(1)?, me)?, 6 * all as u32);
         let bits = (0..n as u64).map(|pe| 1 << pe | 1 << (4 + pe)).fold(0, |all: u32, bits: u32| all ^ bits);
         assert_eq!(ctx.atomic_fetch(narrow.sym().at(2)?, me)?, bits);
@@ -304,7 +308,9 @@ fn those_that_are_left_go_on() {
                 .try_for_each(|pe| world.ctx::<Shared>().atomic_add(count.sym(), 1, *pe))
                 .and_then(|()| world.barrier_all());
             match counted {
-                Ok(()) => assert_eq!(world.ctx::<Shared>().atomic_fetch(count.sym(), world.me())?, members.len() as u64),
+                Ok(()) => {
+                    assert_eq!(world.ctx::<Shared>().atomic_fetch(count.sym(), world.me())?, members.len() as u64)
+                }
                 Err(error) => assert!(error.kind().is_lost(), "{error}"),
             }
             Ok(members.len())
@@ -391,10 +397,15 @@ fn a_pe_that_fails_is_known_to_the_others() {
         });
         let ended = ended.unwrap();
         assert_kind!(ended[1], ErrorKind::Overflow { .. });
-        assert_kind!(ended[0], ErrorKind::PeerLost { pe: 1, .. });
-        assert_kind!(ended[2], ErrorKind::PeerLost { pe: 1, .. });
+        // One of the two may hear of the other's end first.
+        let of_1 =
+            |end: &Result<()>| matches!(end, Err(error) if matches!(error.kind(), ErrorKind::PeerLost { pe: 1, .. }));
+        assert!(of_1(&ended[0]) || of_1(&ended[2]), "{ended:?}");
+        assert_kind!(ended[0], ErrorKind::PeerLost { .. });
+        assert_kind!(ended[2], ErrorKind::PeerLost { .. });
     }
-    let panicking = || simulate(2, 1, None, |world| if world.me() == 0 { panic!("as told") } else { world.barrier_all() });
+    let panicking =
+        || simulate(2, 1, None, |world| if world.me() == 0 { panic!("as told") } else { world.barrier_all() });
     assert!(std::panic::catch_unwind(panicking).is_err());
     assert_kind!(simulate(0, 1, None, |_| Ok(())), ErrorKind::BadJob { .. });
 }

@@ -76,6 +76,15 @@ pub(crate) struct Taken {
     pub(crate) ticket: u64,
 }
 
+/// What a PE waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Awaited {
+    /// The end of something that it has sent or asked for.
+    End,
+    /// A word that another PE writes, here or elsewhere.
+    Word,
+}
+
 /// What a network has done of a PE's waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rest {
@@ -109,8 +118,8 @@ pub(crate) trait Endpoint: Send + Sync {
     fn quiet(&self, lane: Option<usize>) -> Result<bool>;
     /// Gives up private memory that was handed over under this owner: it is written no more.
     fn forget(&self, owner: usize);
-    /// Looks for news while this PE waits for something else.
-    fn idle(&self) -> Result<Rest>;
+    /// Looks for news while this PE waits.
+    fn idle(&self, awaited: Awaited) -> Result<Rest>;
     /// Sees to it that [`idle`](Self::idle) finds out in time whether a peer, or any that it is connected to, is gone,
     /// also if nothing is under way to it.
     fn call(&self, pe: Option<usize>) -> Result<()>;

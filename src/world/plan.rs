@@ -9,10 +9,10 @@ use std::hash::{BuildHasher, Hasher};
 use crate::config::{Config, HeapMemory, RouteChoice};
 use crate::error::{ErrorKind, Result};
 use crate::group::by_value;
-use crate::heap::control::Layout;
-use crate::heap::memory::Identity;
 use crate::heap::Memory;
+use crate::heap::control::Layout;
 use crate::heap::host::Host;
+use crate::heap::memory::Identity;
 use crate::sync::barrier::Radix;
 use crate::transport::places::Places;
 use crate::watch::Board;
@@ -435,8 +435,9 @@ mod tests {
             [(5, 2, &[0, 0, 0, 1, 1][..]), (4, 4, &[0, 1, 2, 3]), (3, 8, &[0, 1, 2]), (3, 1, &[0; 3])]
         {
             let config = Config { hosts: Some(hosts), ..Config::default() };
-            let joined: Vec<_> =
-                (0..n).map(|pe| Joined::gather(&config, pe, n, &Memory::Normal, Ok(String::new()), Host::look())).collect();
+            let joined: Vec<_> = (0..n)
+                .map(|pe| Joined::gather(&config, pe, n, &Memory::Normal, Ok(String::new()), Host::look()))
+                .collect();
             assert_eq!(host_numbers(&joined), expected);
         }
     }

@@ -15,19 +15,19 @@ use crate::common::{PATIENCE, Random};
 const HISTORIES: u64 = if cfg!(debug_assertions) { 10_000 } else { 120_000 };
 
 /// What is drawn for a history besides its turns.
-pub struct History {
-    pub seed: u64,
-    pub random: Random,
+pub(crate) struct History {
+    pub(crate) seed: u64,
+    pub(crate) random: Random,
 }
 
 impl History {
     /// A number of PEs: mostly few, which costs less.
-    pub fn pes(&mut self) -> usize {
+    pub(crate) fn pes(&mut self) -> usize {
         [2, 2, 3, 3, 3, 5][self.random.below(6)]
     }
 
     /// A crash of a PE, or a cut of the way between two, at a step below `steps`.
-    pub fn fault(&mut self, n: usize, steps: usize) -> Fault {
+    pub(crate) fn fault(&mut self, n: usize, steps: usize) -> Fault {
         let (pe, step) = (self.random.below(n), self.random.below(steps) as u64);
         if self.random.below(3) > 0 {
             return Fault::Crash { pe, step };
@@ -36,14 +36,14 @@ impl History {
     }
 
     /// Runs it: every PE ends well.
-    pub fn run<R: Send>(&self, n: usize, scenario: impl Fn(&World) -> Result<R> + Sync) -> Vec<R> {
+    pub(crate) fn run<R: Send>(&self, n: usize, scenario: impl Fn(&World) -> Result<R> + Sync) -> Vec<R> {
         let ended = simulate(n, self.seed, None, scenario).unwrap_or_else(|error| panic!("{error}"));
         let well = |(pe, end): (usize, Result<R>)| end.unwrap_or_else(|error| panic!("PE {pe} of {n}: {error}"));
         ended.into_iter().enumerate().map(well).collect()
     }
 
     /// Runs it with a fault: every PE ends, well or with an error that says that another is lost.
-    pub fn run_with<R: Send>(&self, n: usize, fault: Fault, scenario: impl Fn(&World) -> Result<R> + Sync) {
+    pub(crate) fn run_with<R: Send>(&self, n: usize, fault: Fault, scenario: impl Fn(&World) -> Result<R> + Sync) {
         let ended = simulate(n, self.seed, Some(fault), scenario).unwrap_or_else(|error| panic!("{error}"));
         for (pe, end) in ended.into_iter().enumerate() {
             if let Err(error) = end {
@@ -55,7 +55,7 @@ impl History {
 }
 
 /// Runs a share, in percent, of all histories. `test` is the name of the calling test.
-pub fn histories(test: &str, share: u64, each: impl Fn(History) + Sync) {
+pub(crate) fn histories(test: &str, share: u64, each: impl Fn(History) + Sync) {
     let told = |name: &str| std::env::var(name).ok().map(|value| value.parse::<u64>().expect("a number"));
     let run = |seed: u64| each(History { seed, random: Random(seed ^ 0x5eed_0000) });
     if let Some(seed) = told("SEED") {

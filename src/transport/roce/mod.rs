@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::error::{Error, ErrorKind, Result};
 use crate::transport::amo::CardAmo;
 use crate::transport::private::{Early, Late, Memory};
-use crate::transport::{Endpoint, Near, Rest, Taken, To};
+use crate::transport::{Awaited, Endpoint, Near, Rest, Taken, To};
 use nic::{Completion, Local, Nic, Outcome, Request, Verb};
 pub(crate) use pool::Pool;
 use queue::{Lent, Queue};
@@ -277,9 +277,9 @@ impl<N: Nic> Endpoint for Network<N> {
         }
     }
 
-    fn idle(&self) -> Result<Rest> {
+    fn idle(&self, awaited: Awaited) -> Result<Rest> {
         self.settle_all(None)?;
-        self.nic.idle()
+        self.nic.idle(awaited)
     }
 
     fn call(&self, pe: Option<usize>) -> Result<()> {

@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 
 use crate::error::Result;
-pub(crate) use crate::transport::{Rest, To};
+pub(crate) use crate::transport::{Awaited, Rest, To};
 
 /// A port of a device, and the address under which it is known there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -155,7 +155,7 @@ pub(crate) trait Nic: Send + Sync {
     fn poll(&self, to: To, found: &mut Vec<Completion>) -> Result<()>;
 
     /// Told while this PE waits. What the card has done of the waiting.
-    fn idle(&self) -> Result<Rest> {
+    fn idle(&self, _: Awaited) -> Result<Rest> {
         Ok(Rest::Not)
     }
 }

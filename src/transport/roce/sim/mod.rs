@@ -19,9 +19,9 @@ use std::time::Duration;
 use crate::error::{ErrorKind, Result};
 use crate::heap::Segment;
 use crate::sync::atom::{observe, publish};
-use crate::transport::{Rest, To};
 use crate::transport::loopback::Base;
 use crate::transport::roce::nic::{Atomics, Completion, Limits, Nic, Request};
+use crate::transport::{Awaited, Rest, To};
 use pair::{Fate, Pair, Seen};
 use turns::Turns;
 
@@ -99,10 +99,9 @@ impl Sim {
     }
 
     /// Gives the PE's turn away, if it has one.
-    fn turn(&self, waits: bool) -> Result<Rest> {
-        match &self.driver {
-            Driver::Carrier(_) => Ok(Rest::Not),
-            Driver::Turns(turns) => turns.step(self.me, waits),
+    fn give_turn(&self) {
+        if let Driver::Turns(turns) = &self.driver {
+            turns.post(self.me);
         }
     }
 }
@@ -117,7 +116,7 @@ impl Nic for Sim {
     }
 
     fn connect(&self, to: To) -> Result<()> {
-        self.turn(false)?;
+        self.give_turn();
         self.water.lock().pairs.insert((to.lane, to.pe), Pair::new(to));
         Ok(())
     }
@@ -127,7 +126,8 @@ impl Nic for Sim {
             chain.iter().for_each(|request| pair.post(request));
         }
         self.water.changed.notify_one();
-        self.turn(false).map(drop)
+        self.give_turn();
+        Ok(())
     }
 
     fn poll(&self, to: To, found: &mut Vec<Completion>) -> Result<()> {
@@ -137,8 +137,11 @@ impl Nic for Sim {
         Ok(())
     }
 
-    fn idle(&self) -> Result<Rest> {
-        self.turn(true)
+    fn idle(&self, awaited: Awaited) -> Result<Rest> {
+        match &self.driver {
+            Driver::Carrier(_) => Ok(Rest::Not),
+            Driver::Turns(turns) => turns.wait(self.me, awaited),
+        }
     }
 }
 
@@ -183,7 +186,7 @@ impl Water {
     }
 
     /// Lets one thing happen on one of the queue pairs, if anything can. `fate` says what has become of a peer. To which
-    /// peer the pair leads, and who can see what happened.
+    /// peer the pair leads, and where one can see what happened.
     fn stir(&self, random: &mut Random, fate: impl Fn(usize) -> Fate, cards: &mut Cards) -> (usize, Seen) {
         self.happen(&mut self.lock(), random, fate, Some(cards))
     }
@@ -209,11 +212,11 @@ impl Water {
     ) -> (usize, Seen) {
         let busy = state.pairs.values().filter(|pair| pair.is_busy()).count();
         if busy == 0 {
-            return (self.me, Seen::Nobody);
+            return (self.me, Seen::Nowhere);
         }
         let chosen = random.below(busy);
         let Some(pair) = state.pairs.values_mut().filter(|pair| pair.is_busy()).nth(chosen) else {
-            return (self.me, Seen::Nobody);
+            return (self.me, Seen::Nowhere);
         };
         let to = &self.peers[pair.to.pe];
         let fate = if to.is_on() { fate(pair.to.pe) } else { Fate::Gone };

@@ -19,12 +19,17 @@ pub(crate) enum Fate {
     Gone,
 }
 
-/// Who can see what has happened.
+/// Where one can see what has happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
-    Nobody,
-    Own,
-    Peer,
+    /// Nowhere yet.
+    Nowhere,
+    /// In the memory of the PE, or of the peer.
+    Here,
+    There,
+    /// A request of the PE has ended, well or not.
+    End,
+    Failure,
 }
 
 /// The requests of a queue pair that are under way.
@@ -147,7 +152,7 @@ impl Pair {
     ) -> Seen {
         let slow = *self.slow.get_or_insert_with(|| 1 << random.below(SLOWEST as usize + 1));
         if random.below(slow) != 0 {
-            return Seen::Nobody;
+            return Seen::Nowhere;
         }
         let taken = cards.as_ref().is_some_and(|cards| cards.0[self.to.pe]);
         let waits = |wire: &Wire| taken && wire.verb.is_atomic() && wire.held.is_none();
@@ -158,7 +163,7 @@ impl Pair {
         let those = || (0..3).filter(|thing| things[*thing]);
         let count = those().count();
         if count == 0 {
-            return Seen::Nobody;
+            return Seen::Nowhere;
         }
         let gone = fate == Fate::Gone;
         match those().nth(random.below(count)) {
@@ -189,10 +194,10 @@ impl Pair {
 
     /// The front of what was sent gets on: a part of a write arrives, or a fetch does.
     fn send(&mut self, random: &mut Random, own: &Peer, peer: &Peer) -> Seen {
-        let Some(wire) = self.sent.front_mut() else { return Seen::Nobody };
+        let Some(wire) = self.sent.front_mut() else { return Seen::Nowhere };
         if wire.verb.fetches() {
             self.fetching.extend(self.sent.pop_front());
-            return Seen::Nobody;
+            return Seen::Nowhere;
         }
         let part = wire.part(random);
         let from = wire.arrived;
@@ -215,12 +220,13 @@ impl Pair {
             let wire = self.sent.pop_front();
             self.end(wire, Outcome::Done);
         }
-        Seen::Peer
+        // A write of nothing only asks whether the peer is there.
+        if part == 0 { Seen::Nowhere } else { Seen::There }
     }
 
     /// The front of what fetches gets on: a part of a read is here, or half of an atomic operation is done.
     fn fetch(&mut self, random: &mut Random, own: &Peer, peer: &Peer, cards: Option<&mut Cards>) -> Seen {
-        let Some(wire) = self.fetching.front_mut() else { return Seen::Nobody };
+        let Some(wire) = self.fetching.front_mut() else { return Seen::Nowhere };
         let part = wire.part(random);
         let near = match wire.near {
             Near::At { at, .. } => own.at(at + wire.arrived, part),
@@ -235,16 +241,17 @@ impl Pair {
                 Some(cards) if wire.held.is_none() => {
                     wire.held = Some(observe(peer.word(wire.remote)));
                     cards.0[self.to.pe] = true;
-                    return Seen::Nobody;
+                    return Seen::Nowhere;
                 }
                 Some(cards) => wire.finish(self.to.pe, peer, cards),
                 None => wire.at_once(peer),
             };
             // SAFETY: the target is valid for 8 bytes, as was just seen.
             unsafe { target.cast::<u64>().write_unaligned(held) };
+            let changed = wire.written(held).is_some_and(|written| written != held);
             let wire = self.fetching.pop_front();
             self.end(wire, Outcome::Done);
-            return Seen::Peer;
+            return if changed { Seen::There } else { Seen::Nowhere };
         }
         // SAFETY: both sides are valid for the part, as was just seen, and apart, as above.
         unsafe { loopback::copy(target, source, part, usize::MAX) };
@@ -254,7 +261,7 @@ impl Pair {
             let wire = self.fetching.pop_front();
             self.end(wire, Outcome::Done);
         }
-        Seen::Own
+        Seen::Here
     }
 
     /// The front of one of the two fails, and with it all that are to come.
@@ -267,7 +274,7 @@ impl Pair {
         let outcome =
             if self.fails(wire.as_ref()) { Outcome::Flushed } else { Outcome::Unreachable("no answer".into()) };
         self.end(wire, outcome);
-        if begun { Seen::Peer } else { Seen::Nobody }
+        if begun { Seen::There } else { Seen::Nowhere }
     }
 
     /// A request has ended, which nobody sees until it is told.
@@ -278,17 +285,21 @@ impl Pair {
             }
             self.ended.insert(number, (signaled, outcome));
         }
-        Seen::Nobody
+        Seen::Nowhere
     }
 
     /// The next is told of, if it is signaled or has failed.
     fn tell_next(&mut self) -> Seen {
-        let Some((signaled, outcome)) = self.ended.remove(&self.next) else { return Seen::Nobody };
-        let told = signaled || outcome != Outcome::Done;
-        if told {
+        let Some((signaled, outcome)) = self.ended.remove(&self.next) else { return Seen::Nowhere };
+        let seen = match outcome {
+            Outcome::Done if !signaled => Seen::Nowhere,
+            Outcome::Done => Seen::End,
+            _ => Seen::Failure,
+        };
+        if seen != Seen::Nowhere {
             self.told.push_back(Completion { number: self.next, outcome });
         }
         self.next += 1;
-        if told { Seen::Own } else { Seen::Nobody }
+        seen
     }
 }

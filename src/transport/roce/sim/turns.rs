@@ -2,22 +2,23 @@
 //! one of them runs at a time, so the same seed and the same program make the same history.
 //!
 //! A PE gives its turn away when it posts to its card, and when it waits. Between two of these calls it runs alone. One that
-//! waits gets a turn again once something has happened that it can see: so a history has no steps in vain, and where all
-//! wait and nothing is under way, it is known at once. Then *a long time* passes, in which PEs make sure that the others
-//! are still there; if that changes nothing, nothing will, and all of them are told so.
+//! waits gets a turn again once what it waits for can have come: so a history has hardly a step in vain, and where all wait
+//! and nothing is under way, it is known at once. Then *a long time* passes, in which PEs make sure that the others are
+//! still there, and look again at the memory of others; if nothing is written after several of these, nothing will be, and
+//! all of them are told so.
 //!
 //! How fast the network is against the PEs, how fast each way is against the others, and how long a PE goes on, is drawn
 //! for each history: what needs one of them to be much slower than the rest is thus seen, too.
 //!
-//! A history may have a *crash*: at some step a PE's card goes away with all that was under way from it, and every call of
-//! the PE fails. Or a *cut*: the way from one PE to another fails, and both live.
+//! A history may have a *crash*: at some step a PE's card goes away with all that was under way from it, and whenever the PE
+//! waits, that fails. Or a *cut*: the way from one PE to another fails, and both live.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::transport::Rest;
 use crate::transport::roce::sim::pair::{Fate, Seen};
 use crate::transport::roce::sim::{Cards, Random, Water};
+use crate::transport::{Awaited, Rest};
 
 /// What goes wrong in a history, and at which step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +47,8 @@ const MOST_STEPS: u64 = 1 << 22;
 const FASTEST: usize = 12;
 /// How often a PE goes on, of so many turns.
 const STEADIEST: usize = 8;
+/// How often a PE looks at the memory of others before it waits for a change of its own, about.
+const REMOTE_LOOKS: usize = 8;
 
 /// The PEs of a history, and whose turn it is.
 pub(crate) struct Turns {
@@ -85,9 +88,14 @@ struct Pe {
     /// What is under way from it, from when it joins until it leaves.
     water: Option<Arc<Water>>,
     crashed: bool,
-    /// Something has happened that it has not looked at since it last waited.
-    stirred: bool,
-    waits: bool,
+    /// For what it waits.
+    waits: Option<Awaited>,
+    /// One of its requests has ended since it last waited for that.
+    told: bool,
+    /// Its memory has changed since it last waited for that.
+    changed: bool,
+    /// It has posted since: so it may look at the memory of others.
+    posted: bool,
     /// A long time has passed since it last waited.
     long: bool,
 }
@@ -129,28 +137,46 @@ impl Turns {
         }
     }
 
-    /// Some things happen, and others have their turn; returns when it is this PE's again. If it `waits`, that is when
-    /// something has happened that it can see, or when nothing does for long.
-    pub(super) fn step(&self, me: usize, waits: bool) -> Result<Rest> {
+    /// A PE has posted: some things happen, and others have their turn; returns when it is this PE's again.
+    pub(super) fn post(&self, me: usize) {
         let mut state = self.lock();
-        state.step();
-        let pe = &mut state.pes[me];
-        pe.waits = waits && !pe.stirred && !pe.crashed;
-        if let Some(next) = state.next(Some(me)).filter(|next| *next != me) {
-            drop(state);
-            self.batons[next].give();
-            self.batons[me].take();
-            state = self.lock();
-        }
+        state.pes[me].posted = true;
+        drop(self.step(me, state));
+    }
+
+    /// A PE waits: returns when what it waits for can have come, or when nothing happens for long.
+    pub(super) fn wait(&self, me: usize, awaited: Awaited) -> Result<Rest> {
+        let mut state = self.lock();
+        let State { random, pes, .. } = &mut *state;
+        let pe = &mut pes[me];
+        let looks_again = match awaited {
+            Awaited::End => pe.told,
+            Awaited::Word => pe.changed || pe.posted && random.below(REMOTE_LOOKS) != 0,
+        };
+        pe.waits = Some(awaited).filter(|_| !looks_again && !pe.crashed);
+        let mut state = self.step(me, state);
         if let Some(error) = state.failure(me) {
             return Err(error);
         }
         let pe = &mut state.pes[me];
-        if !waits {
-            return Ok(Rest::Short);
+        match awaited {
+            Awaited::End => pe.told = false,
+            Awaited::Word => (pe.changed, pe.posted) = (false, false),
         }
-        pe.stirred = false;
         Ok(if std::mem::take(&mut pe.long) { Rest::Long } else { Rest::Short })
+    }
+
+    fn step<'t>(&'t self, me: usize, mut state: MutexGuard<'t, State>) -> MutexGuard<'t, State> {
+        state.step();
+        match state.next(Some(me)).filter(|next| *next != me) {
+            None => state,
+            Some(next) => {
+                drop(state);
+                self.batons[next].give();
+                self.batons[me].take();
+                self.lock()
+            }
+        }
     }
 
     /// Another PE has begun, or never will; the last lets the history begin.
@@ -166,6 +192,22 @@ impl Turns {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Pe {
+    /// What it may wait for can have come.
+    fn see(&mut self, what: Awaited) {
+        match what {
+            Awaited::End => self.told = true,
+            Awaited::Word => self.changed = true,
+        }
+        self.waits = self.waits.filter(|awaited| *awaited != what);
+    }
+
+    /// It looks again, whatever it waits for.
+    fn wake(&mut self) {
+        (self.told, self.changed, self.waits) = (true, true, None);
     }
 }
 
@@ -209,7 +251,7 @@ impl State {
         if let Some(water) = &self.pes[pe].water {
             water.dry_up(&mut self.cards);
         }
-        self.pes.iter_mut().for_each(|pe| (pe.stirred, pe.waits) = (true, false));
+        self.pes.iter_mut().for_each(Pe::wake);
     }
 
     /// Some things happen. Whose turn it is next: not seldom that of PE `now`, if it can go on; `None` if all have left.
@@ -218,7 +260,7 @@ impl State {
             self.happen();
         }
         loop {
-            let ready = |pe: &Pe| pe.water.is_some() && !pe.waits;
+            let ready = |pe: &Pe| pe.water.is_some() && pe.waits.is_none();
             if let Some(now) = now.filter(|now| ready(&self.pes[*now]))
                 && self.random.below(self.steady) != 0
             {
@@ -243,7 +285,10 @@ impl State {
     /// Nothing is under way, and all wait.
     fn pass_a_long_time(&mut self) {
         self.lulls += 1;
-        self.pes.iter_mut().for_each(|pe| (pe.waits, pe.long) = (false, true));
+        for pe in &mut self.pes {
+            pe.wake();
+            pe.long = true;
+        }
         // Each may bring the news of one loss to one PE, which then goes on.
         if self.lulls > 4 * self.pes.len() {
             self.end("every PE waits, and nothing is under way");
@@ -252,7 +297,7 @@ impl State {
 
     fn end(&mut self, why: &'static str) {
         self.over.get_or_insert(why);
-        self.pes.iter_mut().for_each(|pe| pe.waits = false);
+        self.pes.iter_mut().for_each(Pe::wake);
     }
 
     /// Lets one thing happen, if it can.
@@ -261,13 +306,16 @@ impl State {
         let State { random, pes, cards, cut, .. } = self;
         let Some(water) = pes[from].water.as_ref().filter(|_| !pes[from].crashed) else { return };
         let fate = |pe: usize| if pes[pe].crashed || *cut == Some((from, pe)) { Fate::Gone } else { Fate::Lives };
-        let who = match water.stir(random, fate, cards) {
-            (_, Seen::Nobody) => return,
-            (_, Seen::Own) => from,
-            (to, Seen::Peer) => to,
-        };
-        self.pes[who].stirred = true;
-        self.pes[who].waits = false;
+        match water.stir(random, fate, cards) {
+            (_, Seen::Nowhere) => {}
+            (_, Seen::End) => pes[from].see(Awaited::End),
+            (_, Seen::Failure) => pes[from].wake(),
+            (_, Seen::Here) => pes[from].see(Awaited::Word),
+            (to, Seen::There) => {
+                pes[to].see(Awaited::Word);
+                self.lulls = 0;
+            }
+        }
     }
 
     /// Why calls of a PE fail, if they do.
