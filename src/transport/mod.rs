@@ -120,7 +120,7 @@ pub(crate) trait Endpoint: Send + Sync {
     fn forget(&self, owner: usize);
     /// Looks for news while this PE waits.
     fn idle(&self, awaited: Awaited) -> Result<Rest>;
-    /// Sees to it that [`idle`](Self::idle) finds out in time whether a peer, or any that it is connected to, is gone,
-    /// also if nothing is under way to it.
+    /// Sees to it that [`idle`](Self::idle) finds out in time whether a peer is gone that this PE waits for, or any that it is
+    /// connected to: the one that it waits for may wait for this one, since it knows already that another is gone.
     fn call(&self, pe: Option<usize>) -> Result<()>;
 }

@@ -23,7 +23,7 @@ pub(crate) struct History {
 impl History {
     /// A number of PEs: mostly few, which costs less.
     pub(crate) fn pes(&mut self) -> usize {
-        [2, 2, 3, 3, 3, 5][self.random.below(6)]
+        [2, 2, 2, 3, 3, 3, 3, 5][self.random.below(8)]
     }
 
     /// A crash of a PE, or a cut of the way between two, at a step below `steps`.

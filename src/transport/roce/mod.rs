@@ -284,9 +284,9 @@ impl<N: Nic> Endpoint for Network<N> {
 
     fn call(&self, pe: Option<usize>) -> Result<()> {
         let connected = Arc::clone(&self.connected.lock().unwrap_or_else(PoisonError::into_inner));
-        let first = |pe| To { lane: 0, pe };
-        let those =
-            pe.map_or_else(|| connected.iter().filter(|to| to.lane == 0).copied().collect(), |pe| vec![first(pe)]);
+        let lane = 0;
+        let mut those: Vec<To> = connected.iter().filter(|to| to.lane == lane).copied().collect();
+        those.extend(pe.map(|pe| To { lane, pe }).filter(|to| !connected.contains(to)));
         // A write of nothing is answered by the card alone.
         let nothing = Local::At { at: 0, bytes: 0 };
         those.into_iter().try_for_each(|to| {

@@ -43,6 +43,8 @@ pub enum Fault {
 
 /// Turns after which a history is given up: a hundred times what long ones have, some ten seconds.
 const MOST_STEPS: u64 = 1 << 22;
+/// Turns without any change of a PE's memory in which a long time passes: more than the slowest way needs for a part.
+const STILL: u64 = 1000;
 /// Things that happen at most between two turns.
 const FASTEST: usize = 12;
 /// How often a PE goes on, of so many turns.
@@ -69,7 +71,8 @@ struct State {
     fault: Option<Fault>,
     cut: Option<(usize, usize)>,
     steps: u64,
-    /// How often a long time has passed.
+    /// How many since the memory of a PE has changed, and how often a long time has passed.
+    still: u64,
     lulls: usize,
     /// How many PEs have begun, or left before.
     begun: usize,
@@ -107,7 +110,8 @@ impl Turns {
         let (pace, steady) = (2 + random.below(FASTEST - 1), 1 + random.below(STEADIEST));
         let pes = (0..n).map(|_| Pe::default()).collect();
         let (cards, cut, over) = (Cards::new(n), None, None);
-        let state = State { random, fault, cut, steps: 0, lulls: 0, begun: 0, pes, cards, pace, steady, over };
+        let state =
+            State { random, fault, cut, steps: 0, still: 0, lulls: 0, begun: 0, pes, cards, pace, steady, over };
         Turns { state: Mutex::new(state), batons: (0..n).map(|_| Baton::default()).collect() }
     }
 
@@ -241,6 +245,10 @@ impl State {
             Some(Fault::Cut { from, to, step }) if step == self.steps => self.cut = Some((from, to)),
             _ => {}
         }
+        self.still += 1;
+        if self.still.is_multiple_of(STILL) {
+            self.pass_a_long_time();
+        }
         if self.steps > MOST_STEPS {
             self.end("the history does not end");
         }
@@ -282,16 +290,16 @@ impl State {
         }
     }
 
-    /// Nothing is under way, and all wait.
+    /// Nothing is under way, and all wait; or some only look, in vain.
     fn pass_a_long_time(&mut self) {
         self.lulls += 1;
         for pe in &mut self.pes {
             pe.wake();
             pe.long = true;
         }
-        // Each may bring the news of one loss to one PE, which then goes on.
+        // Each may bring the news of one loss to one PE, which then goes on and may write something.
         if self.lulls > 4 * self.pes.len() {
-            self.end("every PE waits, and nothing is under way");
+            self.end("every PE waits in vain");
         }
     }
 
@@ -313,7 +321,7 @@ impl State {
             (_, Seen::Here) => pes[from].see(Awaited::Word),
             (to, Seen::There) => {
                 pes[to].see(Awaited::Word);
-                self.lulls = 0;
+                (self.lulls, self.still) = (0, 0);
             }
         }
     }
