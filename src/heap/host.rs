@@ -5,11 +5,12 @@
 //! nothing. Knows nothing of heaps or of how many PEs share what it reports.
 
 use std::path::Path;
+use std::sync::OnceLock;
 
 use rustix::thread::{CpuSet, sched_getaffinity};
 
 /// Memory that this process and its children can still fill.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Memory {
     /// Bytes.
     pub(crate) available: u64,
@@ -18,12 +19,33 @@ pub(crate) struct Memory {
 }
 
 /// Cores that this thread may run on.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Cores {
     /// Their numbers, ascending; never empty.
     pub(crate) numbers: Vec<u16>,
     /// How many of them the cgroup's processor quota pays for, in whole cores (at least 1), where that is fewer.
     pub(crate) quota: Option<usize>,
+}
+
+/// What is known of the host at start-up.
+#[derive(Debug, Clone)]
+pub(crate) struct Host {
+    pub(crate) identity: String,
+    pub(crate) memory: Memory,
+    pub(crate) cores: Cores,
+}
+
+impl Host {
+    /// As it is now.
+    pub(crate) fn look() -> Host {
+        Host { identity: identity(), memory: available_memory(), cores: usable_cores() }
+    }
+
+    /// As it was when this was first called: for histories, of which there are many and each needs little.
+    pub(crate) fn known() -> Host {
+        static KNOWN: OnceLock<Host> = OnceLock::new();
+        KNOWN.get_or_init(Host::look).clone()
+    }
 }
 
 /// Who this host is: the same for all processes of one running kernel, whatever their containers, and for no others.

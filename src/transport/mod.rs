@@ -76,6 +76,26 @@ pub(crate) struct Taken {
     pub(crate) ticket: u64,
 }
 
+/// What a PE waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Awaited {
+    /// The end of something that it has sent or asked for.
+    End,
+    /// A word that another PE writes, here or elsewhere.
+    Word,
+}
+
+/// What a network has done of a PE's waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rest {
+    /// Nothing.
+    Not,
+    /// It has waited for news.
+    Short,
+    /// It has waited for so long that the peers should be called.
+    Long,
+}
+
 /// A network: reaches PEs whose memory is not mapped here. Offsets have been checked by the caller.
 ///
 /// Nothing here waits for a peer, except for being connected to it: what cannot go on says so, and `link` asks again, in
@@ -98,9 +118,9 @@ pub(crate) trait Endpoint: Send + Sync {
     fn quiet(&self, lane: Option<usize>) -> Result<bool>;
     /// Gives up private memory that was handed over under this owner: it is written no more.
     fn forget(&self, owner: usize);
-    /// Looks for news while this PE waits for something else. Whether it has waited for them, too.
-    fn idle(&self) -> Result<bool>;
-    /// Sees to it that [`idle`](Self::idle) finds out in time whether a peer, or any that it is connected to, is gone,
-    /// also if nothing is under way to it.
+    /// Looks for news while this PE waits.
+    fn idle(&self, awaited: Awaited) -> Result<Rest>;
+    /// Sees to it that [`idle`](Self::idle) finds out in time whether a peer is gone that this PE waits for, or any that it is
+    /// connected to: the one that it waits for may wait for this one, since it knows already that another is gone.
     fn call(&self, pe: Option<usize>) -> Result<()>;
 }

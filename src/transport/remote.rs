@@ -14,7 +14,7 @@ use crate::sync::{Call, Idle, Why, Word, Words};
 use crate::transport::amo::{Amo, AmoOp, CardAmo, Field};
 use crate::transport::link::Link;
 use crate::transport::private::{Early, Late};
-use crate::transport::{Endpoint, Near, Route, Taken, To};
+use crate::transport::{Awaited, Endpoint, Near, Rest, Route, Taken, To};
 use crate::watch::{How, Loss};
 
 /// Bytes up to which a source in symmetric memory is copied, so that it may be reused at once: waiting until it was sent
@@ -154,9 +154,18 @@ impl Link {
     pub(crate) fn drain(&self) {
         let Some(endpoint) = &self.endpoint else { return };
         let deadline = Instant::now() + LINGER;
-        // A failure is told once, of each PE.
-        while !endpoint.quiet(None).unwrap_or(false) && Instant::now() < deadline {
-            std::thread::yield_now();
+        // A failure is told once, of each peer; one of its own is there for ever.
+        let is_own = |error: &Error| matches!(error.kind(), ErrorKind::PeerLost { pe, .. } | ErrorKind::Fabric { pe, .. } if *pe == self.me);
+        while Instant::now() < deadline {
+            match endpoint
+                .quiet(None)
+                .and_then(|all| if all { Ok(None) } else { endpoint.idle(Awaited::End).map(Some) })
+            {
+                Ok(None) => return,
+                Err(error) if is_own(&error) => return,
+                Ok(Some(Rest::Not)) => std::thread::yield_now(),
+                Ok(Some(_)) | Err(_) => {}
+            }
         }
     }
 
@@ -193,15 +202,26 @@ impl Link {
 
     /// Looks for news, in a wait that has lasted so long, for a PE if one is known. Whether the network has waited for them.
     #[cold]
-    pub(super) fn idle_remote(&self, idle: &mut Idle, waited: Duration, pe: Option<usize>) -> Result<bool> {
+    pub(super) fn idle_remote(
+        &self,
+        idle: &mut Idle,
+        waited: Duration,
+        pe: Option<usize>,
+        awaited: Awaited,
+    ) -> Result<bool> {
         self.hear();
         let endpoint = self.endpoint()?;
-        let calls = waited.as_secs();
-        if calls > idle.calls && pe.is_none_or(|pe| matches!(self.peers()[pe].rma, Route::Remote)) {
-            idle.calls = calls;
+        let rest = endpoint.idle(awaited).or_else(|error| self.learn(error, None).map(|()| Rest::Not))?;
+        let is_due = match rest {
+            Rest::Not => waited.as_secs() > idle.calls,
+            Rest::Short => false,
+            Rest::Long => true,
+        };
+        if is_due && pe.is_none_or(|pe| matches!(self.peers()[pe].rma, Route::Remote)) {
+            idle.calls = waited.as_secs();
             endpoint.call(pe).or_else(|error| self.learn(error, None))?;
         }
-        endpoint.idle().or_else(|error| self.learn(error, None).map(|()| false))
+        Ok(rest != Rest::Not)
     }
 
     /// Gives up private memory that was handed over under an owner.
@@ -257,7 +277,7 @@ impl Link {
                     Err(error) => break Err(error),
                 },
             }
-            let step = if self.spins(&mut idle) { Ok(()) } else { self.linger(&mut idle, why) };
+            let step = if self.spins(&mut idle) { Ok(()) } else { self.linger(&mut idle, why, Awaited::End) };
             if let Err(error) = step.and_then(|()| self.lookout.require_living(pe)) {
                 break Err(error);
             }
@@ -274,7 +294,7 @@ impl Link {
                 if concerned == Some(pe) { Err(error) } else { Ok(()) }
             }
             // A peer that cannot be reached may be gone, of which the news may be on their way.
-            ErrorKind::Fabric { pe, .. } => {
+            ErrorKind::Fabric { pe, .. } if pe != self.me => {
                 let deadline = Instant::now() + NEWS;
                 while Instant::now() < deadline {
                     self.hear();

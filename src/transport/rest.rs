@@ -9,6 +9,7 @@ use crate::error::{ErrorKind, Result};
 use crate::heap::control::{BELL, SLEEPERS};
 use crate::sync::park::{self, Bed};
 use crate::sync::{Idle, Why};
+use crate::transport::Awaited;
 use crate::transport::link::Link;
 use crate::transport::loopback::Base;
 use crate::watch::report;
@@ -68,12 +69,12 @@ impl Link {
     pub(super) fn rest(&self, idle: &mut Idle, why: Why) -> Result<()> {
         self.lookout.check()?;
         self.check_era(idle, why)?;
-        self.linger(idle, why)
+        self.linger(idle, why, Awaited::Word)
     }
 
     /// [`rest`](Self::rest), whoever is lost.
     #[cold]
-    pub(super) fn linger(&self, idle: &mut Idle, why: Why) -> Result<()> {
+    pub(super) fn linger(&self, idle: &mut Idle, why: Why, awaited: Awaited) -> Result<()> {
         let waited = idle.since.get_or_insert_with(Instant::now).elapsed();
         if self.patience.timeout.is_some_and(|limit| waited > limit) {
             let waiting_for = self.whereabouts(why);
@@ -84,7 +85,7 @@ impl Link {
             self.lookout.wait(why.on);
             self.warn_of_stall(waited);
         }
-        if self.endpoint.is_some() && self.idle_remote(idle, waited, why.on)? {
+        if self.endpoint.is_some() && self.idle_remote(idle, waited, why.on, awaited)? {
             return Ok(());
         }
         if waited < YIELD_FOR {

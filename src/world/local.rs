@@ -4,7 +4,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
-use crate::boot::{Local, group};
+use crate::boot::{Bootstrap, Local, group};
 use crate::config::{Config, RouteChoice};
 use crate::error::{Error, ErrorKind, Result};
 use crate::transport::roce::sim::turns::{Fault, Turns};
@@ -157,8 +157,14 @@ enum Failure {
 }
 
 fn one<R>(config: Config, boot: Local, turns: Option<Arc<Turns>>, f: impl Fn(&World) -> Result<R>) -> Ended<R> {
-    let world = match start::start_in(config, None, Box::new(boot), turns) {
-        Ok(world) => world,
+    let me = boot.me();
+    let world = match start::start_in(config, None, Box::new(boot), turns.clone()) {
+        Ok(world) => {
+            if let Some(turns) = turns {
+                turns.begin(me);
+            }
+            world
+        }
         // The others' errors only tell of this one, unless it is theirs that is told of here.
         Err(error) => {
             let first = !matches!(error.kind(), ErrorKind::PeerLost { .. });

@@ -9,9 +9,10 @@ use std::hash::{BuildHasher, Hasher};
 use crate::config::{Config, HeapMemory, RouteChoice};
 use crate::error::{ErrorKind, Result};
 use crate::group::by_value;
+use crate::heap::Memory;
 use crate::heap::control::Layout;
+use crate::heap::host::Host;
 use crate::heap::memory::Identity;
-use crate::heap::{Memory, host};
 use crate::sync::barrier::Radix;
 use crate::transport::places::Places;
 use crate::watch::Board;
@@ -64,14 +65,13 @@ impl Joined {
         n_pes: usize,
         heap: &Memory,
         port: Result<String, String>,
+        host: Host,
     ) -> Self {
-        let memory = host::available_memory();
-        let cores = host::usable_cores();
+        let Host { identity: machine, memory, cores } = host;
         let version = ("the library's version".to_string(), env!("CARGO_PKG_VERSION").to_string());
         let kind = ("SHMEM_HEAP".to_string(), heap.kind().to_string());
         let agreement = config.agreement().into_iter().map(|(name, value)| (name.to_string(), value));
         let address_space = rustix::process::getrlimit(rustix::process::Resource::As).current;
-        let machine = host::identity();
         let host = config.host.clone().unwrap_or_else(|| machine.clone());
         // In blocks, whose sizes differ by one at most.
         let host = match config.hosts {
@@ -163,7 +163,7 @@ impl Plan {
 /// What `n_pes` PEs on this host alone would get: bytes of each user heap, and of each PE's symmetric memory as a whole.
 pub(crate) fn on_this_host(config: &Config, n_pes: usize) -> Result<(usize, usize)> {
     let heap = if config.heap == HeapMemory::Huge { Memory::Huge } else { Memory::Normal };
-    let joined = vec![Joined::gather(config, 0, 1, &heap, Ok(String::new())); n_pes.max(1)];
+    let joined = vec![Joined::gather(config, 0, 1, &heap, Ok(String::new()), Host::look()); n_pes.max(1)];
     let plan = Plan::new(&joined, 0, config)?;
     Ok((plan.heap, plan.layout.bytes()))
 }
@@ -435,8 +435,9 @@ mod tests {
             [(5, 2, &[0, 0, 0, 1, 1][..]), (4, 4, &[0, 1, 2, 3]), (3, 8, &[0, 1, 2]), (3, 1, &[0; 3])]
         {
             let config = Config { hosts: Some(hosts), ..Config::default() };
-            let joined: Vec<_> =
-                (0..n).map(|pe| Joined::gather(&config, pe, n, &Memory::Normal, Ok(String::new()))).collect();
+            let joined: Vec<_> = (0..n)
+                .map(|pe| Joined::gather(&config, pe, n, &Memory::Normal, Ok(String::new()), Host::look()))
+                .collect();
             assert_eq!(host_numbers(&joined), expected);
         }
     }

@@ -9,6 +9,7 @@ use crate::config::{self, Config, HeapMemory};
 use crate::core::Core;
 use crate::error::{ErrorKind, Result};
 use crate::group::{Group, Slots, by_value};
+use crate::heap::host::Host;
 use crate::heap::{Arena, Check, ExternalMemory, Heap, MAX_ALIGN, Memory, Page, Segment};
 use crate::transport::link::Link;
 use crate::transport::loopback::STREAM_FROM;
@@ -44,7 +45,8 @@ pub(super) fn start_in(
     let (me, n_pes) = (boot.me(), boot.n_pes());
     let memory = memory(&mut config, external, me)?;
     let port = network::port(&config);
-    let mine = Joined::gather(&config, me, n_pes, &memory, port);
+    let host = if turns.is_some() { Host::known() } else { Host::look() };
+    let mine = Joined::gather(&config, me, n_pes, &memory, port, host);
     let mine = postcard::to_stdvec(&mine).map_err(garbled)?;
     let joined = boot.allgather(&mine)?;
     let joined: Vec<Joined> =

@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::error::{Error, ErrorKind, Result};
 use crate::transport::amo::CardAmo;
 use crate::transport::private::{Early, Late, Memory};
-use crate::transport::{Endpoint, Near, Taken, To};
+use crate::transport::{Awaited, Endpoint, Near, Rest, Taken, To};
 use nic::{Completion, Local, Nic, Outcome, Request, Verb};
 pub(crate) use pool::Pool;
 use queue::{Lent, Queue};
@@ -277,16 +277,16 @@ impl<N: Nic> Endpoint for Network<N> {
         }
     }
 
-    fn idle(&self) -> Result<bool> {
+    fn idle(&self, awaited: Awaited) -> Result<Rest> {
         self.settle_all(None)?;
-        self.nic.idle()
+        self.nic.idle(awaited)
     }
 
     fn call(&self, pe: Option<usize>) -> Result<()> {
         let connected = Arc::clone(&self.connected.lock().unwrap_or_else(PoisonError::into_inner));
-        let first = |pe| To { lane: 0, pe };
-        let those =
-            pe.map_or_else(|| connected.iter().filter(|to| to.lane == 0).copied().collect(), |pe| vec![first(pe)]);
+        let lane = 0;
+        let mut those: Vec<To> = connected.iter().filter(|to| to.lane == lane).copied().collect();
+        those.extend(pe.map(|pe| To { lane, pe }).filter(|to| !connected.contains(to)));
         // A write of nothing is answered by the card alone.
         let nothing = Local::At { at: 0, bytes: 0 };
         those.into_iter().try_for_each(|to| {

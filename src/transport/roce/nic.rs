@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 
 use crate::error::Result;
-pub(crate) use crate::transport::To;
+pub(crate) use crate::transport::{Awaited, Rest, To};
 
 /// A port of a device, and the address under which it is known there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,6 +78,11 @@ impl Verb {
     /// Whether it brings bytes back.
     pub(crate) fn fetches(self) -> bool {
         self != Verb::Write
+    }
+
+    /// Whether it is an atomic operation.
+    pub(crate) fn is_atomic(self) -> bool {
+        matches!(self, Verb::FetchAdd { .. } | Verb::CompareSwap { .. })
     }
 }
 
@@ -149,8 +154,8 @@ pub(crate) trait Nic: Send + Sync {
     /// Adds to `found` what has ended on a queue pair, in order. Does not block.
     fn poll(&self, to: To, found: &mut Vec<Completion>) -> Result<()>;
 
-    /// Told while this PE waits for something that is no completion. Whether the card has done the waiting.
-    fn idle(&self) -> Result<bool> {
-        Ok(false)
+    /// Told while this PE waits. What the card has done of the waiting.
+    fn idle(&self, _: Awaited) -> Result<Rest> {
+        Ok(Rest::Not)
     }
 }

@@ -19,10 +19,10 @@ use std::time::Duration;
 use crate::error::{ErrorKind, Result};
 use crate::heap::Segment;
 use crate::sync::atom::{observe, publish};
-use crate::transport::To;
 use crate::transport::loopback::Base;
 use crate::transport::roce::nic::{Atomics, Completion, Limits, Nic, Request};
-use pair::{Fate, Pair};
+use crate::transport::{Awaited, Rest, To};
+use pair::{Fate, Pair, Seen};
 use turns::Turns;
 
 /// A card of one PE.
@@ -98,10 +98,10 @@ impl Sim {
         Ok(Sim { me, water, driver, _foreign: foreign })
     }
 
-    fn turn(&self, idle: bool) -> Result<()> {
-        match &self.driver {
-            Driver::Carrier(_) => Ok(()),
-            Driver::Turns(turns) => turns.step(self.me, idle),
+    /// Gives the PE's turn away, if it has one.
+    fn give_turn(&self) {
+        if let Driver::Turns(turns) = &self.driver {
+            turns.post(self.me);
         }
     }
 }
@@ -116,7 +116,7 @@ impl Nic for Sim {
     }
 
     fn connect(&self, to: To) -> Result<()> {
-        self.turn(false)?;
+        self.give_turn();
         self.water.lock().pairs.insert((to.lane, to.pe), Pair::new(to));
         Ok(())
     }
@@ -126,20 +126,22 @@ impl Nic for Sim {
             chain.iter().for_each(|request| pair.post(request));
         }
         self.water.changed.notify_one();
-        self.turn(false)
+        self.give_turn();
+        Ok(())
     }
 
     fn poll(&self, to: To, found: &mut Vec<Completion>) -> Result<()> {
-        self.turn(true)?;
         if let Some(pair) = self.water.lock().pairs.get_mut(&(to.lane, to.pe)) {
             pair.tell(found);
         }
         Ok(())
     }
 
-    fn idle(&self) -> Result<bool> {
-        self.turn(true)?;
-        Ok(matches!(self.driver, Driver::Turns(_)))
+    fn idle(&self, awaited: Awaited) -> Result<Rest> {
+        match &self.driver {
+            Driver::Carrier(_) => Ok(Rest::Not),
+            Driver::Turns(turns) => turns.wait(self.me, awaited),
+        }
     }
 }
 
@@ -178,43 +180,75 @@ impl Water {
                     drop(state);
                     std::thread::sleep(rest);
                 }
-                None => drop(self.happen(&mut state, &mut random, |_| Fate::Lives)),
+                None => drop(self.happen(&mut state, &mut random, |_| Fate::Lives, None)),
             }
         }
     }
 
-    /// Lets one thing happen, if anything can. `fate` says what has become of a peer.
-    pub(crate) fn stir(&self, random: &mut Random, fate: impl Fn(usize) -> Fate) -> bool {
-        self.happen(&mut self.lock(), random, fate)
+    /// Lets one thing happen on one of the queue pairs, if anything can. `fate` says what has become of a peer. To which
+    /// peer the pair leads, and where one can see what happened.
+    fn stir(&self, random: &mut Random, fate: impl Fn(usize) -> Fate, cards: &mut Cards) -> (usize, Seen) {
+        self.happen(&mut self.lock(), random, fate, Some(cards))
     }
 
-    fn happen(&self, state: &mut State, random: &mut Random, fate: impl Fn(usize) -> Fate) -> bool {
-        let mut busy: Vec<&mut Pair> = state.pairs.values_mut().filter(|pair| pair.is_busy()).collect();
-        if busy.is_empty() {
-            return false;
+    /// Whether anything is under way.
+    fn is_busy(&self) -> bool {
+        self.lock().pairs.values().any(Pair::is_busy)
+    }
+
+    /// What is under way gets lost; peers' cards end what they have begun.
+    fn dry_up(&self, cards: &mut Cards) {
+        for pair in self.lock().pairs.values_mut() {
+            pair.dry_up(&self.peers[pair.to.pe], cards);
         }
-        let at = random.below(busy.len());
-        let pair = &mut busy[at];
+    }
+
+    fn happen(
+        &self,
+        state: &mut State,
+        random: &mut Random,
+        fate: impl Fn(usize) -> Fate,
+        cards: Option<&mut Cards>,
+    ) -> (usize, Seen) {
+        let busy = state.pairs.values().filter(|pair| pair.is_busy()).count();
+        if busy == 0 {
+            return (self.me, Seen::Nowhere);
+        }
+        let chosen = random.below(busy);
+        let Some(pair) = state.pairs.values_mut().filter(|pair| pair.is_busy()).nth(chosen) else {
+            return (self.me, Seen::Nowhere);
+        };
         let to = &self.peers[pair.to.pe];
         let fate = if to.is_on() { fate(pair.to.pe) } else { Fate::Gone };
-        pair.happen(random, &self.peers[self.me], to, fate);
-        true
+        (pair.to.pe, pair.happen(random, &self.peers[self.me], to, fate, cards))
+    }
+}
+
+/// The cards of all PEs where atomics take time: whether each has one under way. There is one at a time, and in its midst
+/// the processor may change the word.
+pub(crate) struct Cards(Box<[bool]>);
+
+impl Cards {
+    pub(crate) fn new(n_pes: usize) -> Self {
+        Cards((0..n_pes).map(|_| false).collect())
     }
 }
 
 impl Peer {
     /// Says whether its card is there.
     fn switch(&self, on: bool) {
-        publish(self.word(), on.into());
+        publish(self.word(self.card), on.into());
     }
 
     fn is_on(&self) -> bool {
-        observe(self.word()) == 1
+        observe(self.word(self.card)) == 1
     }
 
-    fn word(&self) -> &AtomicU64 {
-        // SAFETY: the word is part of a control page, which stays mapped for longer than the card lives.
-        unsafe { self.base.word(self.card) }
+    /// The word at a multiple of 8, of which the caller knows that it has it.
+    fn word(&self, at: usize) -> &AtomicU64 {
+        debug_assert!(at.is_multiple_of(8) && self.at(at, 8).is_some());
+        // SAFETY: the caller has looked, and the memory stays mapped for longer than the card lives.
+        unsafe { self.base.word(at) }
     }
 
     /// The address of bytes of its memory, if there are so many.
