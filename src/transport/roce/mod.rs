@@ -100,6 +100,9 @@ impl<N: Nic> Network<N> {
     /// Takes note of what has ended on a line. Fails when it finds out that the line does.
     fn reap(&self, to: To, line: &mut Line) -> Result<()> {
         let Line { queue: Some(queue), found } = line else { return Ok(()) };
+        if !queue.is_busy() {
+            return Ok(());
+        }
         let worked = queue.failure().is_none();
         self.nic.poll(to, found)?;
         for completion in found.drain(..) {
@@ -278,7 +281,9 @@ impl<N: Nic> Endpoint for Network<N> {
     }
 
     fn idle(&self) -> Result<bool> {
-        self.settle_all(None)?;
+        // What fails tells of it though it is not signaled, so nothing need be closed: that would be a packet for each wait.
+        let connected = Arc::clone(&self.connected.lock().unwrap_or_else(PoisonError::into_inner));
+        connected.iter().try_for_each(|&to| self.reap(to, &mut self.line(to)))?;
         self.nic.idle()
     }
 
@@ -287,15 +292,10 @@ impl<N: Nic> Endpoint for Network<N> {
         let first = |pe| To { lane: 0, pe };
         let those =
             pe.map_or_else(|| connected.iter().filter(|to| to.lane == 0).copied().collect(), |pe| vec![first(pe)]);
-        // A write of nothing is answered by the card alone.
-        let nothing = Local::At { at: 0, bytes: 0 };
         those.into_iter().try_for_each(|to| {
-            self.with_room(to, |queue, _| {
-                if queue.is_busy() {
-                    return Ok(());
-                }
-                let request = queue.request(Verb::Write, nothing, 0, None, true);
-                self.post(to, queue, &[request])
+            self.with_room(to, |queue, _| match queue.probe() {
+                Some(probe) => self.post(to, queue, &[probe]),
+                None => Ok(()),
             })
         })
     }
