@@ -54,7 +54,7 @@ fn main() -> ExitCode {
 fn launch(wanted: &[String]) -> std::result::Result<(), String> {
     let own = std::env::current_exe().map_err(|error| error.to_string())?;
     let mut command = Command::new(env!("CARGO_BIN_EXE_shmemrun"));
-    command.args(["-n", "2"]).arg(own).args(wanted);
+    command.args(["-n", "2", "--bind", "core"]).arg(own).args(wanted);
     for (name, value) in [("SHMEM_HOSTS", "2"), ("SHMEM_ROUTE", "roce"), ("SHMEM_SYMMETRIC_SIZE", "16M")] {
         if std::env::var_os(name).is_none() {
             command.env(name, value);

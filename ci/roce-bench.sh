@@ -33,12 +33,12 @@ rounds=${1:-5} bench=$bench
 GUEST
 cat >>"$work/turns.sh" <<'GUEST'
 ours() { $bench "$@" | sed "s/^/$round shmem_/"; }
-# A server at the one device, a client at the other; the client's report is what counts.
+# A server at the one device, a client at the other, with a core each, as the PEs have; the client's report is what counts.
 theirs() {
   server="$1 -d rxe0 $2" client="$1 -d rxe1 $2"
-  $server >/dev/null 2>&1 &
+  taskset 1 $server >/dev/null 2>&1 &
   sleep 1
-  timeout 60 $client 127.0.0.1 2>&1
+  taskset 2 timeout 60 $client 127.0.0.1 2>&1
   wait $!
 }
 perf() { theirs "$1" "-x 1 -F $2" | awk -v round=$round -v name=$3 -v column=$4 '$1 ~ /^[0-9]+$/ && NF > 4 { print round, name, $column }'; }
