@@ -103,6 +103,8 @@ pub struct Config {
     pub hca: Option<String>,
     /// The entry of their GID tables.
     pub gid_index: Option<u8>,
+    /// The traffic class of packets between hosts.
+    pub traffic_class: u8,
     /// The network devices whose addresses they may have, as a list of names and networks.
     pub ifname: Option<String>,
     /// Where the flight recorders of all PEs are written when one is lost; `off` for nowhere.
@@ -148,6 +150,7 @@ impl Default for Config {
             route: RouteChoice::Auto,
             hca: None,
             gid_index: None,
+            traffic_class: 0,
             ifname: None,
             flight_file: None,
             check: false,

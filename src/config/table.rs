@@ -210,6 +210,16 @@ pub const SETTINGS: &[Setting] = &[
         show: |c| c.gid_index.map(|n| n.to_string()),
     },
     Setting {
+        name: "SHMEM_TRAFFIC_CLASS",
+        form: "a whole number from 0 to 255",
+        default: "0",
+        help: "the traffic class of RoCE packets, by which switches tell priorities: the DSCP times 4, and 2 for ECN",
+        agree: false,
+        internal: false,
+        set: |c, text| put(&mut c.traffic_class, whole(text, 0..=255).and_then(|n| u8::try_from(n).ok())),
+        show: |c| Some(c.traffic_class.to_string()),
+    },
+    Setting {
         name: "SHMEM_IFNAME",
         form: "network devices, addresses or networks, like `eth0,10.1.0.0/16` or `eth` for all that begin so; `^` in front \
                for all but these, `=` for whole names only",

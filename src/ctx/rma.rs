@@ -9,6 +9,8 @@ use crate::ctx::{Access, Ctx, Sharing, SigRef};
 use crate::elem::Elem;
 use crate::error::{ErrorKind, Result};
 use crate::heap::SymSlice;
+use crate::sync::Word;
+use crate::sync::signal::Signal;
 use crate::transport::Peer;
 
 impl<S: Sharing> Ctx<'_, S> {
@@ -33,6 +35,23 @@ impl<S: Sharing> Ctx<'_, S> {
         // SAFETY: the target holds as many elements as the source, just checked; a private buffer does not overlap
         // symmetric memory.
         unsafe { self.link().put(peer, self.lane, target.offset(), source.as_ptr().cast(), size_of_val(source), false) }
+    }
+
+    /// The same with a signal for a word of the peer.
+    #[inline(always)]
+    pub(super) fn put_signal_to<T: Elem>(
+        &self,
+        peer: &Peer,
+        target: SymSlice<'_, T>,
+        source: &[T],
+        signal: (Word, Signal),
+    ) -> Result<()> {
+        if source.len() > target.len() {
+            return Err(target.out_of_range(0, source.len()));
+        }
+        let (at, bytes) = (target.offset(), size_of_val(source));
+        // SAFETY: as for a put; the word is a handle's first.
+        unsafe { self.link().put_signal(peer, self.lane, at, source.as_ptr().cast(), bytes, signal) }
     }
 
     /// Copies the beginning of `source` on `pe` to fill `target`. Blocks until it is there.

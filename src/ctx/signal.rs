@@ -109,7 +109,7 @@ impl<S: Sharing> Ctx<'_, S> {
     ) -> Result<()> {
         let word = self.signal_word(signal, pe)?;
         let peer = self.peer(target, source.len(), Access::Write, pe)?;
-        signal::deliver(&self.words(), || self.put_to(peer, target, source), word, signal.signal)
+        self.put_signal_to(peer, target, source, (word, signal.signal))
     }
 
     /// Signals on `pe`, after all that this PE has put there. Does not block.

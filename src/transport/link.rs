@@ -12,6 +12,7 @@ use rustix::thread::{MembarrierCommand, membarrier};
 use crate::elem::{AmoBits, AmoElem, Elem};
 use crate::error::Result;
 use crate::heap::{Gate, Heap, Segment, SymSlice, load, store};
+use crate::sync::signal::{self, Signal};
 use crate::sync::{Idle, Why, Word, Words, atom};
 use crate::transport::amo::{Amo, AmoOp};
 use crate::transport::lane::OnLane;
@@ -158,6 +159,30 @@ impl Link {
                 Ok(())
             }
             Route::Remote => self.put_remote(To { lane, pe: peer.pe }, at, source, bytes, lasting),
+        }
+    }
+
+    /// [`put`](Self::put) of what need not last, and behind it the signal: over a network with it, if that takes both.
+    ///
+    /// # Safety
+    /// As [`put`](Self::put); the word lies in the segment, too, and is aligned.
+    #[inline(always)]
+    pub(crate) unsafe fn put_signal(
+        &self,
+        peer: &Peer,
+        lane: usize,
+        at: usize,
+        source: *const u8,
+        bytes: usize,
+        (word, signal): (Word, Signal),
+    ) -> Result<()> {
+        match peer.rma {
+            Route::Loopback(_) => {
+                // SAFETY: the caller vouches for both sides.
+                let put = || unsafe { self.put(peer, lane, at, source, bytes, false) };
+                signal::deliver(&OnLane { link: self, lane }, put, word, signal)
+            }
+            Route::Remote => self.put_signal_remote(To { lane, pe: peer.pe }, at, source, bytes, (word, signal)),
         }
     }
 

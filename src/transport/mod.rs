@@ -26,6 +26,7 @@ pub(crate) mod rest;
 pub(crate) mod roce;
 
 use crate::error::Result;
+use crate::sync::signal::Signal;
 use amo::CardAmo;
 use loopback::Base;
 use private::{Early, Late};
@@ -74,6 +75,8 @@ pub(crate) struct Taken {
     pub(crate) bytes: usize,
     /// What [`Endpoint::done`] knows it by.
     pub(crate) ticket: u64,
+    /// Whether the signal is taken, too, that was to follow it.
+    pub(crate) signaled: bool,
 }
 
 /// What a PE waits for.
@@ -103,8 +106,9 @@ pub(crate) enum Rest {
 /// [`PeerLost`](crate::ErrorKind::PeerLost), and all later ones that are for it; those for others go on.
 pub(crate) trait Endpoint: Send + Sync {
     /// Takes bytes for offset `at` of a peer, as many as there is room for. Those of private memory are taken at once;
-    /// symmetric memory stays as it is until the ticket is done. They arrive after all earlier ones on the lane.
-    fn put(&self, to: To, at: usize, source: Near<Early>) -> Result<Taken>;
+    /// symmetric memory stays as it is until the ticket is done. They arrive after all earlier ones on the lane. Behind the
+    /// last of them goes the signal, for the word at this offset, if there is room for it as well.
+    fn put(&self, to: To, at: usize, source: Near<Early>, signal: Option<(usize, Signal)>) -> Result<Taken>;
     /// Asks for bytes at offset `at` of a peer, as many as there is room for. They are here when the ticket is done.
     fn get(&self, to: To, at: usize, target: Near<Late>) -> Result<Taken>;
     /// Runs an atomic operation of the card on the word at offset `at` of a peer; what it held is at `held` when the

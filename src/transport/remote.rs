@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 use crate::elem::Width;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::atom::{observe, publish};
+use crate::sync::signal::{self, Signal};
 use crate::sync::{Call, Idle, Why, Word, Words};
 use crate::transport::amo::{Amo, AmoOp, CardAmo, Field};
+use crate::transport::lane::OnLane;
 use crate::transport::link::Link;
 use crate::transport::private::{Early, Late};
 use crate::transport::{Awaited, Endpoint, Near, Rest, Route, Taken, To};
@@ -28,8 +30,40 @@ const LINGER: Duration = Duration::from_secs(2);
 impl Link {
     #[cold]
     pub(super) fn put_remote(&self, to: To, at: usize, source: *const u8, bytes: usize, lasting: bool) -> Result<()> {
-        if self.put_to_piece(to.pe, at, source, bytes)? {
+        self.send(to, at, source, bytes, lasting, None).map(drop)
+    }
+
+    #[cold]
+    pub(super) fn put_signal_remote(
+        &self,
+        to: To,
+        at: usize,
+        source: *const u8,
+        bytes: usize,
+        (word, signal): (Word, Signal),
+    ) -> Result<()> {
+        let words = OnLane { link: self, lane: to.lane };
+        // What is not mapped here in part is not at all.
+        let along = Some((word.at, signal)).filter(|_| self.piece_to_write(to.pe, word.at).is_none());
+        if self.send(to, at, source, bytes, false, along)? {
+            words.ring(word.pe);
             return Ok(());
+        }
+        signal::deliver(&words, || Ok(()), word, signal)
+    }
+
+    /// Puts, with a signal behind it. Whether that was taken along.
+    fn send(
+        &self,
+        to: To,
+        at: usize,
+        source: *const u8,
+        bytes: usize,
+        lasting: bool,
+        signal: Option<(usize, Signal)>,
+    ) -> Result<bool> {
+        if self.put_to_piece(to.pe, at, source, bytes)? {
+            return Ok(false);
         }
         self.require_network(to.pe, at, bytes)?;
         let copied = |near: &usize| !lasting && bytes <= COPIED && self.heap().segment().piece(*near).is_some();
@@ -40,9 +74,12 @@ impl Link {
                 Some(near) => Near::Symmetric { at: near + done, bytes: left },
                 None => Near::Private(Early { source: source.wrapping_add(done), bytes: left }),
             };
-            endpoint.put(to, at + done, source)
+            endpoint.put(to, at + done, source, signal)
         })?;
-        if near.is_some() && !lasting { self.complete(to, taken) } else { Ok(()) }
+        if near.is_some() && !lasting {
+            self.complete(to, taken.ticket)?;
+        }
+        Ok(taken.signaled)
     }
 
     #[cold]
@@ -62,7 +99,7 @@ impl Link {
             };
             endpoint.get(to, at + done, target)
         });
-        let outcome = if lasting { asked.map(drop) } else { asked.and_then(|taken| self.complete(to, taken)) };
+        let outcome = if lasting { asked.map(drop) } else { asked.and_then(|taken| self.complete(to, taken.ticket)) };
         outcome.inspect_err(|_| self.forget(late.owner))
     }
 
@@ -237,7 +274,7 @@ impl Link {
         let late = Late { target, bytes: size_of::<u64>(), owner };
         let outcome = self
             .take(to, late.bytes, |endpoint, _| endpoint.amo(to, at, amo, Some(late)))
-            .and_then(|taken| self.complete(to, taken));
+            .and_then(|taken| self.complete(to, taken.ticket));
         outcome.inspect_err(|_| self.forget(owner))?;
         Ok(held)
     }
@@ -246,16 +283,16 @@ impl Link {
         self.get_remote(to, at, target.cast(), size_of::<u64>(), 0)
     }
 
-    /// Repeats a step until it has taken all `bytes`; the ticket of the last.
-    fn take(&self, to: To, bytes: usize, step: impl Fn(&dyn Endpoint, usize) -> Result<Taken>) -> Result<u64> {
+    /// Repeats a step until it has taken all `bytes`; what the last says.
+    fn take(&self, to: To, bytes: usize, step: impl Fn(&dyn Endpoint, usize) -> Result<Taken>) -> Result<Taken> {
         if bytes == 0 {
-            return Ok(0);
+            return Ok(Taken::default());
         }
         let (endpoint, mut done) = (self.endpoint()?, 0);
         self.until(Some(to.pe), || {
             let taken = step(endpoint, done)?;
             done += taken.bytes;
-            Ok((done == bytes).then_some(taken.ticket))
+            Ok((done == bytes).then_some(taken))
         })
     }
 

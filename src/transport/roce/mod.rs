@@ -27,6 +27,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::sync::signal::Signal;
 use crate::transport::amo::CardAmo;
 use crate::transport::private::{Early, Late, Memory};
 use crate::transport::{Awaited, Endpoint, Near, Rest, Taken, To};
@@ -100,6 +101,9 @@ impl<N: Nic> Network<N> {
     /// Takes note of what has ended on a line. Fails when it finds out that the line does.
     fn reap(&self, to: To, line: &mut Line) -> Result<()> {
         let Line { queue: Some(queue), found } = line else { return Ok(()) };
+        if !queue.is_busy() {
+            return Ok(());
+        }
         let worked = queue.failure().is_none();
         self.nic.poll(to, found)?;
         for completion in found.drain(..) {
@@ -159,7 +163,7 @@ impl<N: Nic> Network<N> {
     }
 
     /// Transfers between symmetric memory and a peer, where they lie.
-    fn direct(&self, to: To, verb: Verb, at: usize, near: usize, bytes: usize) -> Result<Taken> {
+    fn direct(&self, to: To, verb: Verb, at: usize, near: usize, bytes: usize, bell: Option<&Bell>) -> Result<Taken> {
         self.with_room(to, |queue, room| {
             let (most, mut chain) = (self.nic.limits().message, Vec::new());
             let mut done = 0;
@@ -169,8 +173,9 @@ impl<N: Nic> Network<N> {
                 done += part;
                 chain.push(queue.request(verb, local, at + done - part, None, done == bytes));
             }
+            let signaled = done == bytes && self.announce(queue, room, &mut chain, bell);
             self.post(to, queue, &chain)?;
-            Ok(Taken { bytes: done, ticket: queue.made() })
+            Ok(Taken { bytes: done, ticket: queue.made(), signaled })
         })
     }
 
@@ -178,9 +183,9 @@ impl<N: Nic> Network<N> {
     fn through_pool(
         &self,
         to: To,
-        verb: Verb,
-        at: usize,
+        (verb, at): (Verb, usize),
         bytes: usize,
+        bell: Option<&Bell>,
         late: impl Fn(usize, usize) -> Option<Late>,
         fill: impl Fn(usize, usize, usize),
     ) -> Result<Taken> {
@@ -201,39 +206,79 @@ impl<N: Nic> Network<N> {
                     chain.push(queue.request(verb, local, at + done, lent, pieces.peek().is_none()));
                     done += part;
                 }
+                let signaled = done == bytes && self.announce(queue, room, &mut chain, bell);
                 self.post(to, queue, &chain)?;
-                Ok(Taken { bytes: done, ticket: queue.made() })
+                Ok(Taken { bytes: done, ticket: queue.made(), signaled })
             })
         })
+    }
+
+    /// Appends a signal to the chain that it announces, if the queue and the pool have room for it. Whether they have.
+    fn announce<'a>(
+        &self,
+        queue: &mut Queue,
+        room: usize,
+        chain: &mut Vec<Request<'a>>,
+        bell: Option<&'a Bell>,
+    ) -> bool {
+        let Some(bell) = bell.filter(|_| chain.len() < room) else { return false };
+        let (verb, local, lent) = match bell.signal {
+            Signal::Set(_) if self.nic.limits().inline < bell.value.len() => return false,
+            Signal::Set(_) => (Verb::Write, Local::Inline(&bell.value), None),
+            Signal::Add(add) => {
+                let Some((piece, bytes)) = self.pool.take(8, 1).pop() else { return false };
+                (Verb::FetchAdd { add }, Local::At { at: piece.at, bytes }, Some(Lent { piece, late: None }))
+            }
+        };
+        queue.fence();
+        chain.push(queue.request(verb, local, bell.at, lent, true));
+        true
+    }
+}
+
+/// A signal as requests want it.
+struct Bell {
+    at: usize,
+    signal: Signal,
+    value: [u8; 8],
+}
+
+impl Bell {
+    fn new((at, signal): (usize, Signal)) -> Self {
+        let (Signal::Set(value) | Signal::Add(value)) = signal;
+        Bell { at, signal, value: value.to_ne_bytes() }
     }
 }
 
 impl<N: Nic> Endpoint for Network<N> {
-    fn put(&self, to: To, at: usize, source: Near<Early>) -> Result<Taken> {
+    fn put(&self, to: To, at: usize, source: Near<Early>, signal: Option<(usize, Signal)>) -> Result<Taken> {
+        let bell = signal.map(Bell::new);
         match source {
-            Near::Symmetric { at: near, bytes } => self.direct(to, Verb::Write, at, near, bytes),
+            Near::Symmetric { at: near, bytes } => self.direct(to, Verb::Write, at, near, bytes, bell.as_ref()),
             Near::Private(early) if early.bytes <= self.nic.limits().inline.min(INLINE) => {
                 let mut buffer = [0; INLINE];
                 let bytes = self.memory.take(early, &mut buffer);
-                self.with_room(to, |queue, _| {
-                    let request = queue.request(Verb::Write, Local::Inline(bytes), at, None, true);
-                    self.post(to, queue, &[request])?;
-                    Ok(Taken { bytes: bytes.len(), ticket: queue.made() })
+                self.with_room(to, |queue, room| {
+                    let mut chain = Vec::with_capacity(2);
+                    chain.push(queue.request(Verb::Write, Local::Inline(bytes), at, None, true));
+                    let signaled = self.announce(queue, room, &mut chain, bell.as_ref());
+                    self.post(to, queue, &chain)?;
+                    Ok(Taken { bytes: bytes.len(), ticket: queue.made(), signaled })
                 })
             }
             Near::Private(early) => {
                 let fill = |piece, from, part| self.memory.fill(piece, early.part(from, part));
-                self.through_pool(to, Verb::Write, at, early.bytes, |_, _| None, fill)
+                self.through_pool(to, (Verb::Write, at), early.bytes, bell.as_ref(), |_, _| None, fill)
             }
         }
     }
 
     fn get(&self, to: To, at: usize, target: Near<Late>) -> Result<Taken> {
         match target {
-            Near::Symmetric { at: near, bytes } => self.direct(to, Verb::Read, at, near, bytes),
+            Near::Symmetric { at: near, bytes } => self.direct(to, Verb::Read, at, near, bytes, None),
             Near::Private(late) => {
                 let part = |from, bytes| Some(late.part(from, bytes));
-                self.through_pool(to, Verb::Read, at, late.bytes, part, |_, _, _| {})
+                self.through_pool(to, (Verb::Read, at), late.bytes, None, part, |_, _, _| {})
             }
         }
     }
@@ -243,7 +288,7 @@ impl<N: Nic> Endpoint for Network<N> {
             CardAmo::Add(add) => Verb::FetchAdd { add },
             CardAmo::CompareSwap { expected, new } => Verb::CompareSwap { expected, new },
         };
-        self.through_pool(to, verb, at, 8, |_, _| held, |_, _, _| {})
+        self.through_pool(to, (verb, at), 8, None, |_, _| held, |_, _, _| {})
     }
 
     fn fence(&self, to: To) {
@@ -278,7 +323,9 @@ impl<N: Nic> Endpoint for Network<N> {
     }
 
     fn idle(&self, awaited: Awaited) -> Result<Rest> {
-        self.settle_all(None)?;
+        // What fails tells of it though it is not signaled, so nothing need be closed: that would be a packet for each wait.
+        let connected = Arc::clone(&self.connected.lock().unwrap_or_else(PoisonError::into_inner));
+        connected.iter().try_for_each(|&to| self.reap(to, &mut self.line(to)))?;
         self.nic.idle(awaited)
     }
 
@@ -287,16 +334,124 @@ impl<N: Nic> Endpoint for Network<N> {
         let lane = 0;
         let mut those: Vec<To> = connected.iter().filter(|to| to.lane == lane).copied().collect();
         those.extend(pe.map(|pe| To { lane, pe }).filter(|to| !connected.contains(to)));
-        // A write of nothing is answered by the card alone.
-        let nothing = Local::At { at: 0, bytes: 0 };
         those.into_iter().try_for_each(|to| {
-            self.with_room(to, |queue, _| {
-                if queue.is_busy() {
-                    return Ok(());
-                }
-                let request = queue.request(Verb::Write, nothing, 0, None, true);
-                self.post(to, queue, &[request])
+            self.with_room(to, |queue, _| match queue.probe() {
+                Some(probe) => self.post(to, queue, &[probe]),
+                None => Ok(()),
             })
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::heap::Segment;
+    use crate::transport::loopback::Base;
+    use nic::{Atomics, Limits};
+
+    const TO: To = To { lane: 0, pe: 1 };
+
+    /// A card that keeps what it is given, and ends all of it when it is asked.
+    #[derive(Default)]
+    struct Keeper {
+        inline: usize,
+        /// By chain: what each request does, and with how many bytes.
+        chains: Mutex<Vec<Vec<(Verb, usize)>>>,
+        ended: Mutex<Vec<Completion>>,
+    }
+
+    impl Nic for Keeper {
+        fn limits(&self) -> Limits {
+            Limits { depth: 16, inline: self.inline, message: 1 << 20, atomics: Atomics::Card }
+        }
+
+        fn name(&self) -> String {
+            "keeper".into()
+        }
+
+        fn connect(&self, _: To) -> Result<()> {
+            Ok(())
+        }
+
+        fn post(&self, _: To, chain: &[Request<'_>]) -> Result<()> {
+            let bytes = |local| match local {
+                Local::Inline(bytes) => bytes.len(),
+                Local::At { bytes, .. } => bytes,
+            };
+            self.chains.lock().unwrap().push(chain.iter().map(|one| (one.verb, bytes(one.local))).collect());
+            let ended = chain.iter().filter(|one| one.signaled);
+            let ended = ended.map(|one| Completion { number: one.number, outcome: Outcome::Done });
+            self.ended.lock().unwrap().extend(ended);
+            Ok(())
+        }
+
+        fn poll(&self, _: To, found: &mut Vec<Completion>) -> Result<()> {
+            found.append(&mut self.ended.lock().unwrap());
+            Ok(())
+        }
+    }
+
+    fn network(inline: usize) -> (Network<Keeper>, Segment) {
+        let (memory, _) = Segment::create(Pool::BYTES, 0).unwrap();
+        let nic = Keeper { inline, ..Keeper::default() };
+        (Network::new(nic, 2, 0..Pool::BYTES, Memory::new(Base::of(&memory))), memory)
+    }
+
+    fn early(bytes: &[u8]) -> Near<Early> {
+        Near::Private(Early { source: bytes.as_ptr(), bytes: bytes.len() })
+    }
+
+    #[test]
+    fn a_put_and_its_signal_share_a_doorbell() {
+        let (network, _memory) = network(220);
+        let (small, large) = ([1; 100], vec![1; 100_000]);
+        let put = |source, signal| network.put(TO, 64, source, Some((8, signal))).unwrap();
+        assert!(put(early(&small), Signal::Set(3)).signaled);
+        assert!(put(early(&large), Signal::Set(4)).signaled);
+        assert!(put(Near::Symmetric { at: 0, bytes: 2 << 20 }, Signal::Add(5)).signaled);
+        let (write, add) = (Verb::Write, Verb::FetchAdd { add: 5 });
+        let chains: Vec<Vec<_>> = vec![
+            vec![(write, 100), (write, 8)],
+            vec![(write, 65_536), (write, 34_464), (write, 8)],
+            vec![(write, 1 << 20), (write, 1 << 20), (add, 8)],
+        ];
+        assert_eq!(*network.nic.chains.lock().unwrap(), chains);
+    }
+
+    #[test]
+    fn a_signal_waits_where_there_is_no_room_for_it() {
+        let (network, _memory) = network(220);
+        let put = |parts: usize| {
+            network.put(TO, 64, Near::Symmetric { at: 0, bytes: parts << 20 }, Some((8, Signal::Set(1))))
+        };
+        // Fifteen requests fit, and one place is kept for closing.
+        let taken = put(15).unwrap();
+        assert_eq!((taken.bytes, taken.signaled), (15 << 20, false));
+        let taken = put(17).unwrap();
+        assert_eq!((taken.bytes < 17 << 20, taken.signaled), (true, false), "only the last part is announced");
+        let (network, _memory) = super::tests::network(0);
+        let bytes = [1; 8];
+        let taken = network.put(TO, 64, early(&bytes), Some((8, Signal::Set(1)))).unwrap();
+        assert_eq!((taken.bytes, taken.signaled), (8, false), "the card takes nothing within requests");
+    }
+
+    #[test]
+    fn waiting_for_news_sends_nothing_and_a_call_does_once() {
+        let (network, _memory) = network(220);
+        let bytes = [1; 8];
+        network.put(TO, 64, early(&bytes), None).unwrap();
+        let sent = || network.nic.chains.lock().unwrap().len();
+        for _ in 0..3 {
+            assert_eq!(network.idle(Awaited::Word).unwrap(), Rest::Not);
+        }
+        assert_eq!(sent(), 1);
+        network.call(Some(1)).unwrap();
+        network.call(None).unwrap();
+        assert_eq!(sent(), 2, "the second would tell nothing that the first does not");
+        network.idle(Awaited::Word).unwrap();
+        network.call(None).unwrap();
+        assert_eq!(sent(), 3, "the first has been answered");
+        while !network.quiet(None).unwrap() {}
     }
 }

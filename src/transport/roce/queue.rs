@@ -120,13 +120,21 @@ impl Queue {
 
     /// A request that tells when all before are done, if none under way does.
     pub(crate) fn close(&mut self) -> Option<Request<'static>> {
-        if self.signaled == self.made || !self.is_busy() {
-            return None;
-        }
+        if self.signaled == self.made || !self.is_busy() { None } else { Some(self.nothing()) }
+    }
+
+    /// A request by which it shows whether the peer is there, if none under way tells of its end. There is
+    /// [`room`](Self::room) for it.
+    pub(crate) fn probe(&mut self) -> Option<Request<'static>> {
+        if self.signaled > self.done { None } else { Some(self.nothing()) }
+    }
+
+    /// A signaled write of nothing, which is answered by the card alone.
+    fn nothing(&mut self) -> Request<'static> {
         self.made += 1;
         self.signaled = self.made;
         let local = Local::At { at: 0, bytes: 0 };
-        Some(Request { verb: Verb::Write, local, remote: 0, number: self.made, signaled: true, fenced: false })
+        Request { verb: Verb::Write, local, remote: 0, number: self.made, signaled: true, fenced: false }
     }
 
     /// Takes note of an end, and returns what comes back by it. Of what has failed, nothing belongs anywhere.
@@ -218,6 +226,17 @@ mod tests {
         assert!(queue.close().is_none());
         done(&mut queue, 2);
         assert!(!queue.is_busy() && queue.close().is_none());
+    }
+
+    #[test]
+    fn a_probe_tells_and_is_made_where_nothing_else_does() {
+        let mut queue = Queue::new(64);
+        assert_eq!(queue.probe().map(|request| (request.number, request.signaled)), Some((1, true)));
+        assert!(queue.probe().is_none(), "one is under way");
+        done(&mut queue, 1);
+        assert!(!write(&mut queue).signaled && queue.is_busy());
+        assert_eq!(queue.probe().map(|request| (request.number, request.signaled)), Some((3, true)));
+        assert!(queue.close().is_none());
     }
 
     #[test]

@@ -57,7 +57,8 @@ pub(super) fn connect(joint: Joint<'_>, boot: &mut dyn Bootstrap) -> Result<(Net
     let regions = segment.regions().into_iter().map(region).collect::<Result<Vec<_>>>()?;
     // The key of the job keeps strangers out; the number, members of other worlds of the job.
     let secret = format!("{}-{nonce:016x}", config.job_key.as_deref().unwrap_or_default());
-    let verbs = Verbs::open(&choice.port, &regions, me, &secret, seen.addresses.as_deref().unwrap_or_default())?;
+    let addresses = seen.addresses.as_deref().unwrap_or_default();
+    let verbs = Verbs::open(&choice.port, config.traffic_class, &regions, me, &secret, addresses)?;
     let mine = postcard::to_stdvec(&(verbs.address(), memory, choice.to_string())).map_err(garbled)?;
     let told = boot.allgather(&mine)?;
     let (mut addresses, mut memories, mut ports) = (Vec::new(), Vec::new(), Vec::new());

@@ -22,6 +22,8 @@ pub(super) struct Card {
     context: NonNull<ibv_context>,
     domain: NonNull<ibv_pd>,
     pub(super) port: Port,
+    /// The traffic class of what it sends.
+    pub(super) class: u8,
     maker: Pid,
 }
 
@@ -46,7 +48,7 @@ pub(super) struct Facts {
 
 impl Card {
     /// Opens the device of a port, and looks whether the port works and has the GID that was chosen.
-    pub(super) fn open(port: &Port) -> Result<(Arc<Card>, Facts)> {
+    pub(super) fn open(port: &Port, class: u8) -> Result<(Arc<Card>, Facts)> {
         // Where the kernel copies pinned pages for a forked child by itself, this does nothing; else it keeps them from the
         // child. It can only fail when another library of this process has been faster, and then it is as that wanted it.
         // SAFETY: it has no conditions.
@@ -60,7 +62,7 @@ impl Card {
             unsafe { ibv_close_device(context.as_ptr()) };
             return Err(failed);
         };
-        let card = Card { context, domain, port: port.clone(), maker: getpid() };
+        let card = Card { context, domain, port: port.clone(), class, maker: getpid() };
         rustix::io::ioctl_fionbio(card.events(), true)
             .map_err(|e| card.error("setting up the reading of its events", &e.into()))?;
         let facts = card.facts()?;

@@ -67,15 +67,16 @@ struct Peers {
 
 impl Verbs {
     /// Opens a port of a device for PE `me`, registers its regions with it, and listens for peers that know `secret`: at
-    /// the address that the port's GID is, or else at `addresses`, those of this host.
+    /// the address that the port's GID is, or else at `addresses`, those of this host. Its packets are of this traffic `class`.
     pub(crate) fn open(
         port: &Port,
+        class: u8,
         regions: &[Region],
         me: usize,
         secret: &str,
         addresses: &[IpAddr],
     ) -> Result<Verbs> {
-        let (card, facts) = Card::open(port)?;
+        let (card, facts) = Card::open(port, class)?;
         let registrations: Vec<Registration> =
             regions.iter().map(|region| Registration::new(&card, region)).collect::<Result<_>>()?;
         let windows = |window: fn(&Registration) -> Window| {

@@ -177,6 +177,7 @@ impl Pair {
         wanted.ah_attr.grh.dgid = ibv_gid { raw: peer.gid };
         wanted.ah_attr.grh.sgid_index = self.card().port.gid_index as u8;
         wanted.ah_attr.grh.hop_limit = HOPS;
+        wanted.ah_attr.grh.traffic_class = self.card().class;
         let mask = ibv_qp_attr_mask::IBV_QP_STATE
             | ibv_qp_attr_mask::IBV_QP_AV
             | ibv_qp_attr_mask::IBV_QP_PATH_MTU

@@ -20,6 +20,8 @@ const BASE: usize = 0x10_0000;
 /// More than anything takes that does not hang.
 const LONG: Duration = Duration::from_secs(60);
 const LANES: usize = 40;
+/// DSCP 26, as a lossless priority often has it.
+const CLASS: u8 = 106;
 
 /// The first port of a device, with an entry of its GID table.
 fn port(device: &str, gid_index: u32) -> Option<Port> {
@@ -51,7 +53,7 @@ fn regions(memory: &Segment) -> [Region; 1] {
 
 fn open(port: &Port, me: usize, secret: &str) -> Side {
     let (memory, _) = Segment::create(BYTES, 0).unwrap();
-    let verbs = Verbs::open(port, &regions(&memory), me, secret, &[Ipv4Addr::LOCALHOST.into()]).unwrap();
+    let verbs = Verbs::open(port, CLASS, &regions(&memory), me, secret, &[Ipv4Addr::LOCALHOST.into()]).unwrap();
     Side { verbs, memory }
 }
 
@@ -339,7 +341,7 @@ fn a_wrong_gid_is_named_when_a_queue_pair_is_connected() {
     let none = Port { gid_index: 300, gid: [0; 16], ..second };
     for (port, part) in [(stale, "not ::ffff:10.77.0.2"), (empty, "entry 99"), (none, "entry 300")] {
         let (memory, _) = Segment::create(4096, 0).unwrap();
-        let e = Verbs::open(&port, &regions(&memory), 0, "secret", &[]).err().unwrap();
+        let e = Verbs::open(&port, CLASS, &regions(&memory), 0, "secret", &[]).err().unwrap();
         assert!(matches!(e.kind(), ErrorKind::Card { .. }) && e.to_string().contains(part), "{e}");
     }
 }
@@ -377,13 +379,14 @@ fn what_is_not_there_is_named() {
     let Some([first, _]) = ports() else {
         let port = Port { device: "rxe0".into(), port: 1, gid_index: 1, gid: [0; 16] };
         let (memory, _) = Segment::create(4096, 0).unwrap();
-        let e = Verbs::open(&port, &regions(&memory), 0, "secret", &[]).err().unwrap();
+        let e = Verbs::open(&port, CLASS, &regions(&memory), 0, "secret", &[]).err().unwrap();
         assert!(matches!(e.kind(), ErrorKind::Card { .. }), "{e}");
         return;
     };
     let (memory, _) = Segment::create(4096, 0).unwrap();
-    let error =
-        |port: Port, regions: &[Region]| Verbs::open(&port, regions, 0, "secret", &[]).err().unwrap().to_string();
+    let error = |port: Port, regions: &[Region]| {
+        Verbs::open(&port, CLASS, regions, 0, "secret", &[]).err().unwrap().to_string()
+    };
     let e = error(Port { device: "mlx5_9".into(), ..first.clone() }, &regions(&memory));
     assert!(e.contains("mlx5_9") && e.contains("rxe0, rxe1"), "{e}");
     let e = error(Port { port: 7, ..first.clone() }, &regions(&memory));
@@ -419,7 +422,7 @@ fn a_limit_on_locked_memory_is_named_with_the_remedy() {
             sets.effective.remove(CapabilitySet::IPC_LOCK);
             set_capabilities(None, sets).unwrap();
             setrlimit(Resource::Memlock, Rlimit { current: Some(1 << 20), ..before }).unwrap();
-            Verbs::open(&first, &regions(&memory), 0, "secret", &[]).err().unwrap()
+            Verbs::open(&first, CLASS, &regions(&memory), 0, "secret", &[]).err().unwrap()
         });
         poor.join().unwrap()
     });
@@ -493,6 +496,6 @@ fn a_cable_that_is_pulled_is_noticed_within_seconds() {
     assert!(matches!(e.kind(), ErrorKind::Fabric { pe: 1, .. }), "{e}");
     let Some([_, down]) = ports() else { return };
     let (memory, _) = Segment::create(4096, 0).unwrap();
-    let e = Verbs::open(&down, &regions(&memory), 0, "secret", &[]).err().unwrap();
+    let e = Verbs::open(&down, CLASS, &regions(&memory), 0, "secret", &[]).err().unwrap();
     assert!(matches!(e.kind(), ErrorKind::Card { .. }) && e.to_string().contains("not active"), "{e}");
 }
