@@ -81,8 +81,8 @@ const UNSAFE: &[&str] = &[
     // Copies between private memory and what the network card reaches.
     "transport/private.rs",
     // A network card in memory.
-    "transport/roce/sim/mod.rs",
     "transport/roce/sim/pair.rs",
+    "transport/roce/sim/peer.rs",
     // Calls the verbs library, which is C.
     "transport/roce/verbs/device.rs",
     "transport/roce/verbs/pair.rs",

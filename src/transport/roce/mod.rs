@@ -17,7 +17,6 @@ mod queue;
 pub(crate) mod refusal;
 pub(crate) mod seen;
 pub(crate) mod select;
-#[allow(unsafe_code)]
 pub(crate) mod sim;
 #[cfg(feature = "roce")]
 pub(crate) mod verbs;

@@ -7,22 +7,24 @@
 //! What happens next is drawn: by a thread that goes on by itself (`SHMEM_ROUTE=sim`), or step by step, in turns with the
 //! PEs, from a seed, so that a history can be replayed (`turns`).
 
+#[allow(unsafe_code)]
 mod pair;
+#[allow(unsafe_code)]
+mod peer;
 pub(crate) mod turns;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::error::{ErrorKind, Result};
 use crate::heap::Segment;
-use crate::sync::atom::{observe, publish};
 use crate::transport::loopback::Base;
 use crate::transport::roce::nic::{Atomics, Completion, Limits, Nic, Request};
 use crate::transport::{Awaited, Rest, To};
 use pair::{Fate, Pair, Seen};
+use peer::Peer;
 use turns::Turns;
 
 /// A card of one PE.
@@ -48,14 +50,6 @@ pub(crate) struct Water {
     peers: Box<[Peer]>,
     state: Mutex<State>,
     changed: Condvar,
-}
-
-/// A peer's memory, and the word in it that says whether its card is there.
-#[derive(Clone, Copy)]
-struct Peer {
-    base: Base,
-    bytes: usize,
-    card: usize,
 }
 
 #[derive(Default)]
@@ -231,29 +225,6 @@ pub(crate) struct Cards(Box<[bool]>);
 impl Cards {
     pub(crate) fn new(n_pes: usize) -> Self {
         Cards((0..n_pes).map(|_| false).collect())
-    }
-}
-
-impl Peer {
-    /// Says whether its card is there.
-    fn switch(&self, on: bool) {
-        publish(self.word(self.card), on.into());
-    }
-
-    fn is_on(&self) -> bool {
-        observe(self.word(self.card)) == 1
-    }
-
-    /// The word at a multiple of 8, of which the caller knows that it has it.
-    fn word(&self, at: usize) -> &AtomicU64 {
-        debug_assert!(at.is_multiple_of(8) && self.at(at, 8).is_some());
-        // SAFETY: the caller has looked, and the memory stays mapped for longer than the card lives.
-        unsafe { self.base.word(at) }
-    }
-
-    /// The address of bytes of its memory, if there are so many.
-    fn at(&self, at: usize, bytes: usize) -> Option<*mut u8> {
-        (at <= self.bytes && bytes <= self.bytes - at).then(|| self.base.at(at))
     }
 }
 
