@@ -45,7 +45,12 @@ fn signals_follow_their_data() {
         let len = [1, 7, 40, 700][salt as usize % 4];
         let inbox = world.alloc::<u64>(len)?;
         let (bell, ack) = (world.alloc_zeroed::<u64>(1)?, world.alloc_zeroed::<u64>(1)?);
+        let counts = world.alloc_zeroed::<u64>(2)?;
         for round in 1..=3_u64 {
+            // An atomic operation that nobody waits for is before the signal, too.
+            shared.atomic_inc(counts.sym(), right)?;
+            private.atomic_inc(counts.sym().at(1)?, right)?;
+            let of_shared = matches!((salt >> 8).wrapping_add(round) % 4, 0 | 3);
             let sent = vec![round * 1000 + me as u64; len];
             let (set, add) = (SigRef::set(bell.sym(), round), SigRef::add(bell.sym(), 1));
             match (salt >> 8).wrapping_add(round) % 4 {
@@ -56,6 +61,7 @@ fn signals_follow_their_data() {
             }
             shared.wait_until(bell.sym(), Cmp::Ge, round)?;
             assert_eq!(inbox.sym().to_vec(), vec![round * 1000 + left as u64; len], "round {round}");
+            assert!(counts.sym().read(usize::from(!of_shared))? >= round, "round {round}");
             shared.signal(SigRef::add(ack.sym(), 1), left)?;
             shared.wait_until(ack.sym(), Cmp::Ge, round)?;
         }
@@ -109,14 +115,12 @@ fn two_that_put_quiet_and_get_do_not_miss_each_other() {
     histories("two_that_put_quiet_and_get_do_not_miss_each_other", SHARE, |history| {
         let seen = history.run(2, |world| {
             let (ctx, me) = (world.ctx::<Shared>(), world.me());
-            let words = world.alloc_zeroed::<u64>(2)?;
+            let word = world.alloc_zeroed::<u64>(1)?;
             let mut seen = Vec::new();
             for round in 1..=4 {
-                // Both words lie on PE 1 in odd rounds, on PE 0 in even ones.
-                let at = round as usize % 2;
-                ctx.p(words.sym().at(me)?, round, at)?;
+                ctx.p(word.sym(), round, 1 - me)?;
                 ctx.quiet()?;
-                seen.push(ctx.g(words.sym().at(1 - me)?, at)? == round);
+                seen.push(word.sym().read(0)? == round);
                 world.barrier_all()?;
             }
             Ok(seen)
@@ -236,12 +240,14 @@ fn atomics_of_both_widths_add_up() {
     });
 }
 
-/// Gets that nobody waits for are here after their scope, from a neighbour that does not change them.
+/// Gets that nobody waits for are here after their scope, others at once; what is put from symmetric memory may change
+/// when the call returns.
 #[test]
-fn late_gets_bring_what_was_there() {
-    everywhere("late_gets_bring_what_was_there", |world, salt| {
+fn what_was_there_is_got_and_put() {
+    everywhere("what_was_there_is_got_and_put", |world, salt| {
         let (ctx, me, n) = (world.ctx::<Private>(), world.me(), world.n_pes());
-        let len = [1, 50, 900][salt as usize % 3];
+        // The longest is sent from where it lies.
+        let len = [1, 50, 1500][salt as usize % 3];
         let (mine, theirs) = (world.alloc::<u64>(len)?, world.alloc_zeroed::<u64>(len)?);
         let of = |pe: usize| (0..len).map(|i| (pe * 10_000 + i) as u64).collect::<Vec<_>>();
         mine.sym().copy_from(&of(me))?;
@@ -254,10 +260,16 @@ fn late_gets_bring_what_was_there() {
             scope.get_nbi(&mut more, mine.sym(), left)
         })?;
         assert!(got == of(right) && more == of(left) && theirs.sym().to_vec() == of(left));
-        // Now that everybody has it, it may change.
+        theirs.sym().fill(7);
+        ctx.get_into(theirs.sym(), mine.sym(), right)?;
+        assert!(theirs.sym().to_vec() == of(right));
         world.barrier_all()?;
+        ctx.put_from(theirs.sym(), mine.sym(), right)?;
+        // Now that everybody has it, it may change.
         mine.sym().fill(0);
-        world.barrier_all()
+        world.barrier_all()?;
+        assert!(theirs.sym().to_vec() == of(left));
+        Ok(())
     });
 }
 

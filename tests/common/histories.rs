@@ -12,7 +12,7 @@ use shmem::{ErrorKind, Fault, Result, World, simulate};
 use crate::common::{PATIENCE, Random};
 
 /// Histories of all tests together, unless `HISTORIES` says how many; in a build for debugging, as many as take as long.
-const HISTORIES: u64 = if cfg!(debug_assertions) { 10_000 } else { 120_000 };
+const HISTORIES: u64 = if cfg!(debug_assertions) { 2_000 } else { 112_000 };
 
 /// What is drawn for a history besides its turns.
 pub(crate) struct History {
