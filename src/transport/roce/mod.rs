@@ -331,7 +331,8 @@ impl<N: Nic> Endpoint for Network<N> {
     fn call(&self, pe: Option<usize>) -> Result<()> {
         let connected = Arc::clone(&self.connected.lock().unwrap_or_else(PoisonError::into_inner));
         let lane = 0;
-        let mut those: Vec<To> = connected.iter().filter(|to| to.lane == lane).copied().collect();
+        let works = |to: &To| self.line(*to).queue.as_ref().is_some_and(|queue| queue.failure().is_none());
+        let mut those: Vec<To> = connected.iter().filter(|to| to.lane == lane && works(to)).copied().collect();
         those.extend(pe.map(|pe| To { lane, pe }).filter(|to| !connected.contains(to)));
         those.into_iter().try_for_each(|to| {
             self.with_room(to, |queue, _| match queue.probe() {

@@ -50,8 +50,8 @@ pub(super) struct Pair {
     slow: Option<usize>,
 }
 
-/// The slowest a way can be against the fastest.
-const SLOWEST: u32 = 5;
+/// The slowest a way can be against the fastest, as a power of two.
+const SLOWEST: usize = 5;
 
 /// A request under way.
 struct Wire {
@@ -141,7 +141,8 @@ impl Pair {
         found.extend(self.told.drain(..));
     }
 
-    /// One of the things that can happen, if it is not too early. Where there are `cards`, atomics take time.
+    /// One of the things that can happen, if it is not too early. Where there are `cards`, in histories, atomics take time, and
+    /// some ways are slower than others.
     pub(super) fn happen(
         &mut self,
         random: &mut Random,
@@ -150,7 +151,8 @@ impl Pair {
         fate: Fate,
         mut cards: Option<&mut Cards>,
     ) -> Seen {
-        let slow = *self.slow.get_or_insert_with(|| 1 << random.below(SLOWEST as usize + 1));
+        let slowest = if cards.is_some() { SLOWEST } else { 0 };
+        let slow = *self.slow.get_or_insert_with(|| 1 << random.below(slowest + 1));
         if random.below(slow) != 0 {
             return Seen::Nowhere;
         }
