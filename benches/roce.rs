@@ -1,8 +1,9 @@
 //! Two PEs on two hosts: what a transfer between them takes. `ci/roce-bench.sh` runs it in turns with the tools of the verbs
 //! world, in a guest with Soft-RoCE; on hosts with cards, run it under `shmemrun` or by `cargo bench --features roce`.
 //!
-//! Prints a line for each measurement, its name and its median: latencies in microseconds, one way where both sides take
-//! part, as `ib_write_lat` counts; bandwidths in MiB/s, as `ib_write_bw` does. Arguments choose measurements by name.
+//! Prints a line for each measurement: its name, its median, and, of latencies, the tenth percentile, which is what it takes
+//! when nobody disturbs it. Latencies are in microseconds, one way where both sides take part, as `ib_write_lat` counts;
+//! bandwidths in MiB/s, as `ib_write_bw` does. Arguments choose measurements by name.
 
 use std::process::{Command, ExitCode};
 use std::time::Instant;
@@ -13,11 +14,13 @@ use shmem::{Ctx, Result, Shared, SigRef, SymBox, World};
 const SMALL: usize = 1000;
 const WARM: usize = 50;
 /// Bytes that a measurement of bandwidth moves.
-const BULK: usize = 16 << 20;
+const BULK: usize = 32 << 20;
 /// Elements of a strided put.
-const STRIDED: usize = 32;
+const STRIDED: usize = 8;
 
-type Measure = fn(&Bench<'_>) -> Result<Option<f64>>;
+/// A median and a tenth percentile.
+type Value = (f64, Option<f64>);
+type Measure = fn(&Bench<'_>) -> Result<Option<Value>>;
 
 const MEASURES: [(&str, Measure); 12] = [
     ("put", |bench| bench.put()),
@@ -94,8 +97,8 @@ impl<'w> Bench<'w> {
                 self.world.barrier_all()?;
                 let value = measure(self)?;
                 self.world.barrier_all()?;
-                if let Some(value) = value {
-                    println!("{name} {value:.2}");
+                if let Some((median, tenth)) = value {
+                    println!("{name} {median:.2}{}", tenth.map_or_else(String::new, |tenth| format!(" {tenth:.2}")));
                 }
             }
         }
@@ -103,42 +106,42 @@ impl<'w> Bench<'w> {
     }
 
     /// Ping-pong of 8 bytes, for which both sides look in their memory.
-    fn put(&self) -> Result<Option<f64>> {
+    fn put(&self) -> Result<Option<Value>> {
         let flag = self.words.sym().slice(..1)?;
         self.ping_pong(|round| self.ctx.put(flag, &[round], self.other))
     }
 
-    fn put_signal(&self) -> Result<Option<f64>> {
+    fn put_signal(&self) -> Result<Option<Value>> {
         let words = self.words.sym();
         self.ping_pong(|round| {
             self.ctx.put_signal(words.slice(16..17)?, &[round], SigRef::set(words.at(0)?, round), self.other)
         })
     }
 
-    fn put_signal_add(&self) -> Result<Option<f64>> {
+    fn put_signal_add(&self) -> Result<Option<Value>> {
         let words = self.words.sym();
         self.ping_pong(|round| {
             self.ctx.put_signal(words.slice(16..17)?, &[round], SigRef::add(words.at(0)?, 1), self.other)
         })
     }
 
-    fn put_quiet(&self) -> Result<Option<f64>> {
+    fn put_quiet(&self) -> Result<Option<Value>> {
         let word = self.words.sym().slice(16..17)?;
         self.alone(|round| self.ctx.put(word, &[round], self.other).and_then(|()| self.ctx.quiet()))
     }
 
-    fn get(&self) -> Result<Option<f64>> {
+    fn get(&self) -> Result<Option<Value>> {
         let word = self.words.sym().at(16)?;
         self.alone(|_| self.ctx.g(word, self.other).map(drop))
     }
 
-    fn fetch_add(&self) -> Result<Option<f64>> {
+    fn fetch_add(&self) -> Result<Option<Value>> {
         let counter = self.words.sym().at(32)?;
         self.alone(|_| self.ctx.atomic_fetch_add(counter, 1, self.other).map(drop))
     }
 
     /// A strided put with its completion.
-    fn iput(&self) -> Result<Option<f64>> {
+    fn iput(&self) -> Result<Option<Value>> {
         let (targets, values) = (self.words.sym().slice(64..)?, [7; STRIDED]);
         self.alone(|_| {
             self.ctx.iput(targets, 2, &values, 1, STRIDED, self.other)?;
@@ -146,13 +149,13 @@ impl<'w> Bench<'w> {
         })
     }
 
-    fn barrier(&self) -> Result<Option<f64>> {
+    fn barrier(&self) -> Result<Option<Value>> {
         let times = timed(|_| self.world.barrier_all())?;
-        Ok((self.world.me() == 0).then(|| median(times)))
+        Ok((self.world.me() == 0).then(|| summary(times, 1.0)))
     }
 
     /// Puts of symmetric memory, many under way at a time.
-    fn put_from_nbi(&self, bytes: usize) -> Result<Option<f64>> {
+    fn put_from_nbi(&self, bytes: usize) -> Result<Option<Value>> {
         let (source, target) = (self.source.sym().slice(..bytes)?, self.target.sym().slice(..bytes)?);
         self.bulk(bytes, |count| {
             self.ctx.scope(|scope| (0..count).try_for_each(|_| scope.put_from_nbi(target, source, self.other)))
@@ -160,7 +163,7 @@ impl<'w> Bench<'w> {
     }
 
     /// The same of private memory.
-    fn put_nbi(&self, bytes: usize) -> Result<Option<f64>> {
+    fn put_nbi(&self, bytes: usize) -> Result<Option<Value>> {
         let (source, target) = (vec![7_u8; bytes], self.target.sym().slice(..bytes)?);
         self.bulk(bytes, |count| {
             self.ctx.scope(|scope| (0..count).try_for_each(|_| scope.put_nbi(target, &source, self.other)))
@@ -168,7 +171,7 @@ impl<'w> Bench<'w> {
     }
 
     /// Half of what a round takes in which PE 0 strikes the flag of the other, and this answers.
-    fn ping_pong(&self, strike: impl Fn(u64) -> Result<()>) -> Result<Option<f64>> {
+    fn ping_pong(&self, strike: impl Fn(u64) -> Result<()>) -> Result<Option<Value>> {
         let flag = self.words.sym().slice(..1)?;
         let times = timed(|round| {
             let answered = || self.ctx.wait(flag, |value| value >= round).map(drop);
@@ -180,26 +183,26 @@ impl<'w> Bench<'w> {
                 strike(round)
             }
         })?;
-        Ok((self.world.me() == 0).then(|| median(times) / 2.0))
+        Ok((self.world.me() == 0).then(|| summary(times, 2.0)))
     }
 
     /// What PE 0 does while the other waits.
-    fn alone(&self, act: impl Fn(u64) -> Result<()>) -> Result<Option<f64>> {
+    fn alone(&self, act: impl Fn(u64) -> Result<()>) -> Result<Option<Value>> {
         if self.world.me() != 0 {
             return Ok(None);
         }
-        timed(act).map(|times| Some(median(times)))
+        timed(act).map(|times| Some(summary(times, 1.0)))
     }
 
     /// MiB a second at which PE 0 moves blocks while the other waits.
-    fn bulk(&self, bytes: usize, put: impl Fn(usize) -> Result<()>) -> Result<Option<f64>> {
+    fn bulk(&self, bytes: usize, put: impl Fn(usize) -> Result<()>) -> Result<Option<Value>> {
         if self.world.me() != 0 {
             return Ok(None);
         }
         put(1)?;
         let begin = Instant::now();
         put(BULK / bytes)?;
-        Ok(Some((BULK >> 20) as f64 / begin.elapsed().as_secs_f64()))
+        Ok(Some(((BULK >> 20) as f64 / begin.elapsed().as_secs_f64(), None)))
     }
 }
 
@@ -214,7 +217,8 @@ fn timed(mut act: impl FnMut(u64) -> Result<()>) -> Result<Vec<f64>> {
     Ok(times.split_off(WARM))
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+/// Of rounds that have so many parts.
+fn summary(mut times: Vec<f64>, parts: f64) -> Value {
+    times.sort_by(f64::total_cmp);
+    (times[times.len() / 2] / parts, Some(times[times.len() / 10] / parts))
 }
