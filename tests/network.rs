@@ -458,11 +458,15 @@ fn those_that_are_left_go_on_across_hosts() {
             n,
             |builder| settings(builder, hosts),
             |world| {
-                let sum = world.alloc_zeroed::<u64>(1)?;
+                let (sum, left) = (world.alloc_zeroed::<u64>(1)?, world.alloc_zeroed::<u64>(1)?);
+                // Who leaves a meeting knows that all have come, not that all have heard of it.
+                let ctx = world.ctx::<Shared>();
                 if world.me() == 1 {
+                    ctx.wait_until(left.sym(), Cmp::Eq, n as u64 - 1)?;
                     world.abandon();
                     return Ok(0);
                 }
+                ctx.atomic_inc(left.sym(), 1)?;
                 while !matches!(world.barrier_all().map_err(|error| error.kind().is_lost()), Err(true)) {}
                 let team = world.survivors()?;
                 assert_eq!(team.members(), (0..n).filter(|pe| *pe != 1).collect::<Vec<_>>());
@@ -486,12 +490,15 @@ fn a_killed_pe_is_lost_on_all_hosts() {
         let hosts = std::env::var("SHMEM_TEST_HOSTS").unwrap().parse().unwrap();
         let world = settings(child_builder(), hosts).set("SHMEM_TIMEOUT", "40").unwrap().build().unwrap();
         let ctx = world.ctx::<Shared>();
-        let word = world.alloc_zeroed::<u64>(1).unwrap();
+        let (word, left) = (world.alloc_zeroed::<u64>(1).unwrap(), world.alloc_zeroed::<u64>(1).unwrap());
         (0..n).for_each(|pe| ctx.atomic_inc(word.sym(), pe).unwrap());
         world.barrier_all().unwrap();
+        // Who leaves a barrier knows that all have come, not that all have heard of it.
         if world.me() == 1 {
+            ctx.wait_until(left.sym(), Cmp::Eq, n as u64 - 1).unwrap();
             std::process::abort();
         }
+        ctx.atomic_inc(left.sym(), 1).unwrap();
         let error = loop {
             if let Err(error) = world.barrier_all() {
                 break error;
