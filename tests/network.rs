@@ -5,8 +5,8 @@
 
 mod common;
 
-use common::{PATIENCE, Random, child, child_builder, is_child, job, kind_of, spawn};
-use shmem::{AmoInt, Builder, Cmp, ErrorKind, Kernel, Private, Result, Shared, SigRef, World};
+use common::{PATIENCE, Random, Sum, child, child_builder, is_child, job, kind_of, spawn};
+use shmem::{AmoInt, Builder, Cmp, ErrorKind, Private, Result, Shared, SigRef, World};
 use std::time::Instant;
 
 /// PEs and the hosts that they are dealt to.
@@ -283,21 +283,6 @@ fn barriers_locks_teams_and_channels() {
         world.free(count)?;
         world.free(arrived)
     });
-}
-
-struct Sum;
-
-impl Kernel<u64> for Sum {
-    type Acc = u64;
-    fn widen(&self, element: u64) -> u64 {
-        element
-    }
-    fn combine(&self, left: u64, right: u64) -> u64 {
-        left + right
-    }
-    fn narrow(&self, acc: u64) -> u64 {
-        acc
-    }
 }
 
 #[test]

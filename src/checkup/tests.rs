@@ -139,8 +139,8 @@ fn what_start_up_would_refuse_fails_in_its_words() {
     expect(&facts, "open files", Verdict::Ok, "(hard: unlimited)", "");
 
     let mut facts = plain();
-    facts.memfd = Err("Function not implemented".into());
-    expect(&facts, "memfd", Verdict::Fail, "Function not implemented", "seccomp");
+    facts.memfd = Err("Operation not permitted".into());
+    expect(&facts, "memfd", Verdict::Fail, "Operation not permitted", "seccomp");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use shmem::config::RouteChoice;
-use shmem::{Builder, Cmp, Error, ErrorKind, Result, Shared, SigRef, World};
+use shmem::{Builder, Cmp, Error, ErrorKind, Kernel, Result, Shared, SigRef, World};
 
 /// The PE counts of every scenario: one, even, odd, a power of two or not, more than cores.
 pub const COUNTS: [usize; 6] = [1, 2, 3, 5, 8, 16];
@@ -302,6 +302,22 @@ macro_rules! assert_kind {
 
 /// Compiles for types that threads may share.
 pub fn assert_sync<T: Send + Sync>() {}
+
+/// Sums of words, for folds.
+pub struct Sum;
+
+impl Kernel<u64> for Sum {
+    type Acc = u64;
+    fn widen(&self, element: u64) -> u64 {
+        element
+    }
+    fn combine(&self, left: u64, right: u64) -> u64 {
+        left + right
+    }
+    fn narrow(&self, acc: u64) -> u64 {
+        acc
+    }
+}
 
 /// A small piece of work that needs all PEs.
 pub fn ring(world: &World) -> Result<()> {
