@@ -128,6 +128,19 @@ pub enum ErrorKind {
         /// One past the last byte (saturated).
         end: usize,
     },
+    /// Memory of this process that is not symmetric, where symmetric memory is needed.
+    #[error(
+        "the {bytes} bytes at {address:#x} are not symmetric: they lie neither in the symmetric heap ({:#x}..{:#x}) nor among \
+         the global variables of the program", .heap.start, .heap.end
+    )]
+    NotSymmetric {
+        /// Where they begin.
+        address: usize,
+        /// How many there are.
+        bytes: usize,
+        /// The addresses of this PE's heap.
+        heap: Range<usize>,
+    },
     /// An access to symmetric memory that this process cannot reach: of the processor, to memory that was given without
     /// access by it; or of a transfer, where no network leads there.
     #[error("bytes {}..{} of the symmetric heap of PE {pe} are out of this process's reach: {why}", .bytes.start, .bytes.end)]

@@ -1,6 +1,7 @@
 //! Contexts: what a program does with other PEs' memory.
 //!
 //! - `rma`: put, get and their single-element, strided and non-blocking forms;
+//! - `raw`: the same by address, for bindings of other languages;
 //! - `fold`: combining the memory of several PEs, the data step of collectives;
 //! - `amo`: atomics;
 //! - `signal`: put with signal, and waiting for words;
@@ -10,6 +11,8 @@ mod amo;
 #[allow(unsafe_code)]
 mod fold;
 mod order;
+#[allow(unsafe_code)]
+mod raw;
 #[allow(unsafe_code)]
 mod rma;
 mod signal;

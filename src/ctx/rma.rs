@@ -220,7 +220,7 @@ impl<S: Sharing> Ctx<'_, S> {
         pe: usize,
     ) -> Result<()> {
         let (far, near) = (extent(target_stride, block, count), extent(source_stride, block, count));
-        let peer = self.peer(target, far, Access::Read, pe)?;
+        self.peer(target, far, Access::Read, pe)?;
         check_stride("target stride", target_stride, block)?;
         check_stride("source stride", source_stride, block)?;
         if far > target.len() {
@@ -229,6 +229,27 @@ impl<S: Sharing> Ctx<'_, S> {
         if near > source.len() {
             return Err(ErrorKind::Length { what: "source", given: source.len(), needed: near }.into());
         }
+        // SAFETY: the last block ends within the target and within the source, just checked.
+        unsafe { self.put_blocks(target, target_stride, source.as_ptr(), source_stride, block, count, pe) }
+    }
+
+    /// [`ibput`](Self::ibput) of what is checked.
+    ///
+    /// # Safety
+    /// The last block ends within the target, and `source` is valid up to the end of the last block.
+    #[track_caller]
+    #[expect(clippy::too_many_arguments, reason = "the specification's arguments")]
+    pub(super) unsafe fn put_blocks<T: Elem>(
+        &self,
+        target: SymSlice<'_, T>,
+        target_stride: usize,
+        source: *const T,
+        source_stride: usize,
+        block: usize,
+        count: usize,
+        pe: usize,
+    ) -> Result<()> {
+        let peer = self.peer(target, 0, Access::Read, pe)?;
         let count = if block == 0 { 0 } else { count };
         if self.gate.open() == 0 {
             // What lies between the blocks is not written.
@@ -238,8 +259,8 @@ impl<S: Sharing> Ctx<'_, S> {
         }
         for i in 0..count {
             let at = target.offset() + i * target_stride * size_of::<T>();
-            let from = source[i * source_stride..].as_ptr();
-            // SAFETY: the last block ends within the target and within the source, just checked.
+            let from = source.wrapping_add(i * source_stride);
+            // SAFETY: the block lies within the target and within the source, as the caller says.
             unsafe { self.link().put(peer, self.lane, at, from.cast(), block * size_of::<T>(), false) }?;
         }
         Ok(())
@@ -263,7 +284,7 @@ impl<S: Sharing> Ctx<'_, S> {
         pe: usize,
     ) -> Result<()> {
         let (near, far) = (extent(target_stride, block, count), extent(source_stride, block, count));
-        let peer = self.peer(source, far, Access::Read, pe)?;
+        self.peer(source, far, Access::Read, pe)?;
         check_stride("target stride", target_stride, block)?;
         check_stride("source stride", source_stride, block)?;
         if far > source.len() {
@@ -272,10 +293,31 @@ impl<S: Sharing> Ctx<'_, S> {
         if near > target.len() {
             return Err(ErrorKind::Length { what: "target", given: target.len(), needed: near }.into());
         }
+        // SAFETY: the last block ends within the source and within the target, just checked.
+        unsafe { self.get_blocks(target.as_mut_ptr(), target_stride, source, source_stride, block, count, pe) }
+    }
+
+    /// [`ibget`](Self::ibget) of what is checked.
+    ///
+    /// # Safety
+    /// The last block ends within the source, and `target` is valid up to the end of the last block.
+    #[track_caller]
+    #[expect(clippy::too_many_arguments, reason = "the specification's arguments")]
+    pub(super) unsafe fn get_blocks<T: Elem>(
+        &self,
+        target: *mut T,
+        target_stride: usize,
+        source: SymSlice<'_, T>,
+        source_stride: usize,
+        block: usize,
+        count: usize,
+        pe: usize,
+    ) -> Result<()> {
+        let peer = self.peer(source, 0, Access::Read, pe)?;
         for i in 0..if block == 0 { 0 } else { count } {
             let at = source.offset() + i * source_stride * size_of::<T>();
-            let to = target[i * target_stride..].as_mut_ptr();
-            // SAFETY: the last block ends within the source and within the target, just checked.
+            let to = target.wrapping_add(i * target_stride);
+            // SAFETY: the block lies within the source and within the target, as the caller says.
             unsafe { self.link().get(peer, self.lane, at, to.cast(), block * size_of::<T>(), 0) }?;
         }
         Ok(())
@@ -368,14 +410,14 @@ impl<S: Sharing> Ctx<'_, S> {
 }
 
 /// Elements from the first to the last touched by `count` blocks, saturated.
-fn extent(stride: usize, block: usize, count: usize) -> usize {
+pub(super) fn extent(stride: usize, block: usize, count: usize) -> usize {
     match (count, block) {
         (0, _) | (_, 0) => 0,
         _ => stride.saturating_mul(count - 1).saturating_add(block),
     }
 }
 
-fn check_stride(what: &'static str, given: usize, block: usize) -> Result<()> {
+pub(super) fn check_stride(what: &'static str, given: usize, block: usize) -> Result<()> {
     let needed = block.max(1);
     if given < needed { Err(ErrorKind::Length { what, given, needed }.into()) } else { Ok(()) }
 }

@@ -31,6 +31,10 @@ impl<'w> SigRef<'w> {
     pub fn add(word: SymSlice<'w, u64>, value: u64) -> Self {
         SigRef { word, signal: Signal::Add(value) }
     }
+
+    pub(super) fn signal(self) -> Signal {
+        self.signal
+    }
 }
 
 /// How a waiter compares a symmetric variable with a value.
@@ -297,7 +301,7 @@ impl<S: Sharing> Ctx<'_, S> {
 
     #[inline(always)]
     #[track_caller]
-    fn signal_word(&self, signal: SigRef<'_>, pe: usize) -> Result<Word> {
+    pub(super) fn signal_word(&self, signal: SigRef<'_>, pe: usize) -> Result<Word> {
         let peer = self.peer(signal.word, 1, Access::Write, pe)?;
         if signal.word.is_empty() {
             return Err(signal.word.out_of_range(0, 1));

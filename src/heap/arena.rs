@@ -110,6 +110,22 @@ impl Arena {
             || self.live.range(..=offset).next_back().is_some_and(|(start, (size, _))| end <= start + size)
     }
 
+    /// The live block that begins at `offset`: how many bytes were asked for.
+    pub(crate) fn block(&self, offset: usize) -> Option<usize> {
+        self.live.get(&offset).map(|(bytes, _)| *bytes)
+    }
+
+    /// Where the live block that holds the byte at `offset` ends.
+    pub(crate) fn end_of(&self, offset: usize) -> Option<usize> {
+        let (start, (bytes, _)) = self.live.range(..=offset).next_back()?;
+        (offset <= start + bytes).then_some(start + bytes)
+    }
+
+    /// From where to where the heap goes.
+    pub(crate) fn bounds(&self) -> Range<usize> {
+        self.bounds.clone()
+    }
+
     /// Where the heap begins, and every block that takes no room.
     pub(crate) fn start(&self) -> usize {
         self.bounds.start

@@ -6,6 +6,7 @@
 //! - `arena`: which offsets are allocated, pure data;
 //! - `journal`: how far a PE has got with changing that;
 //! - `slice`: the typed handles;
+//! - `image`: memory of the program as a part of the heap, and objects by their addresses;
 //! - `gate`: whether an operation may go ahead at once: not in a forked child, and not in checked mode;
 //! - `check`: what checked mode knows of allocations, locks and buffers in use;
 //! - `host`: what memory and cores the host can give.
@@ -18,6 +19,8 @@ mod external;
 #[allow(unsafe_code)]
 mod gate;
 pub(crate) mod host;
+#[allow(unsafe_code)]
+mod image;
 mod journal;
 pub(crate) mod memory;
 #[allow(unsafe_code)]
@@ -42,6 +45,7 @@ pub(crate) use slice::{load, store};
 
 use crate::error::{ErrorKind, Result};
 use check::NO_BIRTH;
+use image::Image;
 
 /// This PE's segment with the allocations in it. Handles point here, so two worlds cannot be mixed up.
 ///
@@ -62,6 +66,9 @@ pub(crate) struct Heap {
 struct Room {
     page: Page,
     segment: Segment,
+    /// The user's heap, in offsets.
+    user: Range<usize>,
+    image: OnceLock<Image>,
     arena: Mutex<Arena>,
     journal: Mutex<Journal>,
     me: usize,
@@ -75,7 +82,9 @@ impl Heap {
         let (gate, births) = (page.gate(), check.is_some().then(Box::default));
         let (start, user, in_reach) = (segment.start(), segment.user_start(), segment.piece(segment.len()).is_some());
         let whole = segment.is_whole();
-        let room = Arc::new(Room { page, segment, arena: Mutex::new(arena), journal: Mutex::default(), me, check });
+        let (bounds, arena, journal) = (arena.bounds(), Mutex::new(arena), Mutex::default());
+        let room = Room { page, segment, user: bounds, image: OnceLock::new(), arena, journal, me, check };
+        let room = Arc::new(room);
         let front = Heap { gate, start, birth: NO_BIRTH, room: room.clone(), births: None, front: None };
         let front = (!whole).then(|| Box::new(front));
         let heap = Box::new(Heap { gate, start: user, birth: NO_BIRTH, room, births, front });

@@ -16,7 +16,7 @@ use std::sync::atomic::AtomicU64;
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::heap::ExternalMemory;
@@ -226,6 +226,21 @@ impl Segment {
         // SAFETY: the word lies in memory that is mapped as long as `self` lives, and is aligned, just checked; it is only
         // accessed atomically, and any bit pattern is valid.
         unsafe { AtomicU64::from_ptr(self.address(offset).cast()) }
+    }
+
+    /// Maps `bytes` from `offset` on, whole pages of its system memory, a second time: at `start`, in place of what is
+    /// there.
+    ///
+    /// # Safety
+    /// What is at `start` is the caller's to replace, in whole pages, and `offset` begins one.
+    pub(crate) unsafe fn show_at(&self, start: *mut u8, offset: usize, bytes: usize) -> Result<()> {
+        assert!(bytes <= self.mapped && offset <= self.mapped - bytes);
+        let (from, how) = (self.base.as_ptr().wrapping_add(offset).cast(), MremapFlags::MAYMOVE);
+        // Of no length, the kernel takes it for another view of shared memory.
+        // SAFETY: the range is mapped as shared memory, and stays; the caller vouches for what is replaced.
+        unsafe { rustix::mm::mremap_fixed(from, 0, bytes, how, start.cast()) }.map(drop).map_err(|source| {
+            ErrorKind::os(format!("mapping {bytes} bytes of the symmetric heap at {start:p}"), source)
+        })
     }
 
     /// Sets bytes, all of one object, to zero. Peers may see it happen.

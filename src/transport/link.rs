@@ -6,6 +6,7 @@
 //! must not both read old values. What goes over a network is in `remote`, waiting in `rest`.
 
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
+use std::time::Duration;
 
 use rustix::thread::{MembarrierCommand, membarrier};
 
@@ -117,6 +118,11 @@ impl Link {
 
     pub(crate) fn peers(&self) -> &[Peer] {
         &self.peers
+    }
+
+    /// How long a wait of this PE may take from now on.
+    pub(crate) fn set_timeout(&self, limit: Option<Duration>) {
+        self.patience.set_timeout(limit);
     }
 
     /// The lane of a context that has one of its own.

@@ -1,12 +1,13 @@
 //! How a PE waits: it spins, then yields its core, then sleeps, and looks whether it waits in vain.
 
-use std::sync::atomic::{Ordering, compiler_fence, fence};
+use std::sync::atomic::{AtomicU64, Ordering, compiler_fence, fence};
 use std::time::{Duration, Instant};
 
 use rustix::thread::{MembarrierCommand, futex, membarrier};
 
 use crate::error::{ErrorKind, Result};
 use crate::heap::control::{BELL, SLEEPERS};
+use crate::sync::atom::{observe, publish};
 use crate::sync::park::{self, Bed};
 use crate::sync::{Idle, Why};
 use crate::transport::Awaited;
@@ -15,14 +16,34 @@ use crate::transport::loopback::Base;
 use crate::watch::report;
 
 /// When a waiter spins, yields, sleeps and gives up.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Patience {
     /// Polls before it yields its core.
     pub(crate) spin: u32,
-    /// How long it may wait at all.
-    pub(crate) timeout: Option<Duration>,
+    /// How many nanoseconds it may wait at all; 0 for ever.
+    limit: AtomicU64,
     /// After how long a table of all PEs is printed.
     pub(crate) stall_warn: Option<Duration>,
+}
+
+impl Patience {
+    pub(crate) fn new(spin: u32, timeout: Option<Duration>, stall_warn: Option<Duration>) -> Self {
+        let patience = Patience { spin, limit: AtomicU64::new(0), stall_warn };
+        patience.set_timeout(timeout);
+        patience
+    }
+
+    /// How long a wait may take from now on.
+    pub(crate) fn set_timeout(&self, timeout: Option<Duration>) {
+        let nanos = |limit: Duration| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX).max(1);
+        publish(&self.limit, timeout.map_or(0, nanos));
+    }
+
+    /// Whether that is longer than it may take.
+    fn is_over(&self, waited: Duration) -> bool {
+        let limit = observe(&self.limit);
+        limit != 0 && waited > Duration::from_nanos(limit)
+    }
 }
 
 /// Polls that come before the first pause instruction: on some processors one pause takes as long as a hand-over.
@@ -76,7 +97,7 @@ impl Link {
     #[cold]
     pub(super) fn linger(&self, idle: &mut Idle, why: Why, awaited: Awaited) -> Result<()> {
         let waited = idle.since.get_or_insert_with(Instant::now).elapsed();
-        if self.patience.timeout.is_some_and(|limit| waited > limit) {
+        if self.patience.is_over(waited) {
             let waiting_for = self.whereabouts(why);
             return Err(ErrorKind::Timeout { pe: self.me, call: why.call.name(), after: waited, waiting_for }.into());
         }

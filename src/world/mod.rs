@@ -65,7 +65,7 @@ impl World {
     /// variables, [`NoMemory`](ErrorKind::NoMemory) if the host cannot give the heaps,
     /// [`Rendezvous`](ErrorKind::Rendezvous) if the PEs do not find each other.
     pub fn init() -> Result<World> {
-        start::init()
+        Builder::from_env()?.build()
     }
 
     /// Joins a job without a launcher: for programs that embed the library and know their PE number by other means.
@@ -238,6 +238,58 @@ impl World {
         Ok(SymSlice::new(heap, offset, len))
     }
 
+    /// The object of `len` elements at an address of this process, in the symmetric heap or in an
+    /// [overlay](Self::overlay): for bindings of languages that know no handles. Whether it is allocated is looked at in checked
+    /// mode only. Not collective.
+    ///
+    /// # Errors
+    /// [`NotSymmetric`](ErrorKind::NotSymmetric), [`Misaligned`](ErrorKind::Misaligned), [`Overflow`](ErrorKind::Overflow);
+    /// in checked mode, [`NotAllocated`](ErrorKind::NotAllocated).
+    #[inline(always)]
+    pub fn object_at_address<T: Elem>(&self, address: *const T, len: usize) -> Result<SymSlice<'_, T>> {
+        self.core.heap().object_at_address(address, len)
+    }
+
+    /// The longest object of bytes that begins at an address of this process, to the end of its allocation: for calls that
+    /// learn later how much of it they need. Not collective.
+    ///
+    /// # Errors
+    /// [`NotSymmetric`](ErrorKind::NotSymmetric), [`NotAllocated`](ErrorKind::NotAllocated).
+    pub fn rest_at_address(&self, address: *const u8) -> Result<SymSlice<'_, u8>> {
+        self.core.heap().rest_at_address(address.addr())
+    }
+
+    /// The allocation that begins at an address of this process, of which the owner has been dropped. Not collective.
+    ///
+    /// # Errors
+    /// [`NotSymmetric`](ErrorKind::NotSymmetric), [`NotAllocated`](ErrorKind::NotAllocated).
+    pub fn block_at_address(&self, address: *const u8) -> Result<SymBox<'_, u8>> {
+        self.core.heap().block_at_address(address.addr())
+    }
+
+    /// Makes memory of the program, at `start` and as long as `block`, this PE's copy of that block: with what it holds, and
+    /// where it is. So the global variables of a program become symmetric. Both are whole pages. The memory stays what it is
+    /// when the world ends. Not collective; a world has one overlay.
+    ///
+    /// Pages for which `used` (given their first byte's distance from `start`) says no are taken for zero, and not looked at.
+    ///
+    /// # Errors
+    /// [`Misaligned`](ErrorKind::Misaligned), [`BadMemory`](ErrorKind::BadMemory) for a second one, [`Os`](ErrorKind::Os).
+    ///
+    /// # Safety
+    /// The memory is valid for reading and writing; its pages may be replaced; no other thread writes to it meanwhile; and the
+    /// block has only zeros on this PE, and is never freed.
+    #[allow(unsafe_code)]
+    pub unsafe fn overlay(
+        &self,
+        block: &SymBox<'_, u8>,
+        start: *mut u8,
+        used: impl Fn(usize) -> bool,
+    ) -> Result<()> {
+        // SAFETY: the caller vouches for it.
+        unsafe { self.core.heap().overlay(block, start, used) }
+    }
+
     /// Reserves this PE's copy of `object` for a library above this one, which works on it by itself until the result is
     /// dropped: for `call`, the `number`th of its kind, which the program made at `site`. In checked mode, a write to it by
     /// a PE of this host is the error [`InUse`](ErrorKind::InUse), unless it comes from a context
@@ -306,6 +358,12 @@ impl World {
     /// The settings in force.
     pub fn config(&self) -> &Config {
         &self.core.config
+    }
+
+    /// Changes how long the waits of this PE may take, from now on, whatever `SHMEM_TIMEOUT` says: for ever, if no time is
+    /// given. Not collective.
+    pub fn set_timeout(&self, limit: Option<Duration>) {
+        self.core.link.set_timeout(limit);
     }
 
     /// Tells all PEs that this one gives up: their waits, present and to come, return

@@ -96,7 +96,7 @@ pub(super) fn start_in(
     let heap = Heap::new(me, made.segment, Arena::new(plan.layout.user.clone()), check)?;
     // A launcher writes it by itself; without one, it is written where it was asked for.
     let flight_file = if boot.led() { None } else { config.flight_file.as_ref().and_then(|_| config.flight_file()) };
-    let patience = Patience { spin: plan.spin, timeout: config.timeout, stall_warn: config.stall_warn };
+    let patience = Patience::new(plan.spin, config.timeout, config.stall_warn);
     // From here on, this PE leaves its row when it fails.
     let lookout = Lookout::new(board.clone(), me, flight_file);
     let nonce = joined[0].nonce;
@@ -160,9 +160,8 @@ fn watch_over(board: &Arc<Board>, boot: &mut dyn Bootstrap, host: &[usize]) -> R
     if watched.is_empty() { Ok(None) } else { Vigil::start(board.clone(), watched).map(Some) }
 }
 
-/// [`World::init`].
-pub(super) fn init() -> Result<World> {
-    let config = Config::from_env()?;
+/// Joins the job of which the environment tells: the launcher's, or one of this PE alone.
+fn join_by_environment(config: Config, external: Option<ExternalMemory>) -> Result<World> {
     if config.debug {
         // A program that shows the library's events in its own way goes on doing so.
         let events = tracing_subscriber::fmt().with_max_level(tracing::Level::DEBUG).without_time();
@@ -174,14 +173,14 @@ pub(super) fn init() -> Result<World> {
             take_place(pe)?;
             let key = config.job_key.as_deref().unwrap_or_default();
             let world = Rendezvous::join(address, key, pe, n_pes, config.init_timeout)
-                .and_then(|boot| start(config.clone(), None, Box::new(boot)));
+                .and_then(|boot| start(config.clone(), external, Box::new(boot)));
             world.inspect_err(|error| {
                 if matches!(error.kind(), ErrorKind::PeerLost { .. }) {
                     let_the_first_end();
                 }
             })?
         }
-        (None, None, None) => start(config, None, alone())?,
+        (None, None, None) => start(config, external, alone())?,
         (_, pe, n_pes) => {
             let why = "SHMEM_RENDEZVOUS, SHMEM_PE and SHMEM_N_PES go together: shmemrun sets all three".to_string();
             return Err(ErrorKind::BadJob { pe: pe.unwrap_or(0), n_pes: n_pes.unwrap_or(0), why }.into());
@@ -234,15 +233,26 @@ fn garbled(error: postcard::Error) -> crate::error::Error {
     ErrorKind::os("exchanging start-up records", std::io::Error::other(error))
 }
 
-/// Settings of a world that no launcher starts; see [`World::builder`]. Nothing is read from the environment.
+/// Settings of a world that no launcher starts; see [`World::builder`]. Nothing is read from the environment, unless it comes
+/// [from there](Self::from_env).
 #[derive(Debug, Default)]
 #[must_use = "build() joins the job"]
 pub struct Builder {
     config: Config,
     external: Option<ExternalMemory>,
+    /// Of the environment, which says how the job is joined.
+    from_env: bool,
 }
 
 impl Builder {
+    /// What the environment says, and the launcher by it: [`World::init`] builds this as it is.
+    ///
+    /// # Errors
+    /// [`BadSetting`](ErrorKind::BadSetting).
+    pub fn from_env() -> Result<Self> {
+        Ok(Builder { config: Config::from_env()?, external: None, from_env: true })
+    }
+
     /// This PE's number. Default: 0.
     pub fn pe(mut self, pe: usize) -> Self {
         self.config.pe = Some(pe);
@@ -270,6 +280,12 @@ impl Builder {
     /// Bytes of the symmetric heap of each PE. Default: a share of the host's memory.
     pub fn heap(mut self, bytes: usize) -> Self {
         self.config.heap_size = Some(bytes);
+        self
+    }
+
+    /// Adds to the bytes of the symmetric heap, if they are said: for what a library above this one takes of it by itself.
+    pub fn heap_besides(mut self, bytes: usize) -> Self {
+        self.config.heap_size = self.config.heap_size.map(|said| said.saturating_add(bytes));
         self
     }
 
@@ -320,7 +336,10 @@ impl Builder {
     /// [`BadJob`](ErrorKind::BadJob) for numbers that make no sense, [`BadMemory`](ErrorKind::BadMemory) for memory of the
     /// program's own that is shorter than the heap; else as [`World::init`].
     pub fn build(self) -> Result<World> {
-        let Builder { mut config, external } = self;
+        let Builder { mut config, external, from_env } = self;
+        if from_env {
+            return join_by_environment(config, external);
+        }
         let (pe, n_pes) = (config.pe.unwrap_or(0), config.n_pes.unwrap_or(1));
         check(pe, n_pes)?;
         if config.heap_size == Some(0) {

@@ -16,7 +16,7 @@ pub trait Visit {
     /// What comes of it.
     type Out;
     /// Is called with the reduction as a value of its own type. The elements of `MinIndex` and `MaxIndex` are [`Indexed`].
-    fn visit<T: Elem, R: Reduce<T>>(self, op: R) -> Self::Out;
+    fn visit<T: Elem, R: Reduce<T> + 'static>(self, op: R) -> Self::Out;
 }
 
 /// A type or an operation that does not exist, or does not go with the other.

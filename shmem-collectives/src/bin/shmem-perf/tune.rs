@@ -39,8 +39,12 @@ const SIZES: [usize; 13] = [
 const BUDGET: Duration = Duration::from_secs(2);
 /// Measurements of one algorithm and size, in turn with those of the others.
 const ROUNDS: usize = 3;
-/// Calls of one measurement.
-const CALLS: RangeInclusive<usize> = 3..=100;
+/// Samples of one measurement.
+const SAMPLES: RangeInclusive<usize> = 3..=100;
+/// Calls of one sample, and how many microseconds they should last: programs make calls one behind the other, where the end of
+/// one is the beginning of the next, and what a call alone takes says little of that.
+const CALLS: RangeInclusive<usize> = 1..=16;
+const SAMPLE: f64 = 20.0;
 /// How much slower than the fastest an algorithm may be in the first round, to be measured again.
 const HOPELESS: f64 = 1.5;
 /// How much slower than the fastest the algorithm of the size before may be, to be kept.
@@ -52,20 +56,21 @@ pub(crate) fn run(world: &World, tune: &Tune) -> Result<u64> {
     let most = SIZES[SIZES.len() - 1] * n;
     let (src, dst) = (world.align::<u8>(4096, most)?, world.align::<u8>(4096, most)?);
     let words = world.alloc_zeroed::<u64>(1)?;
-    let cell = world.alloc_zeroed::<u64>(*CALLS.end())?;
+    let cell = world.alloc_zeroed::<u64>(*SAMPLES.end())?;
     let ctx = world.ctx();
     let memory = Memory { src: src.sym(), dst: dst.sym(), signal: words.sym(), counter: words.sym() };
     let clock = Clock { world, ctx: &ctx, cell: cell.sym() };
     let mut stand = Stand { clock, coll: Coll::new(world, &team)?, memory, share: Duration::ZERO };
     let collectives = || OPERATIONS.into_iter().filter_map(Operation::collective);
-    let mut measurements: usize = collectives().map(|what| candidates(what).len() * SIZES.len() * ROUNDS).sum();
+    let of_race = |what| candidates(what).len() * ROUNDS + 1;
+    let mut measurements: usize = collectives().map(|what| of_race(what) * SIZES.len()).sum();
     let begin = Instant::now();
     let mut rows: Vec<Row> = Vec::new();
     for what in collectives() {
         let mut points: Vec<(usize, Vec<Algorithm>)> = Vec::new();
         for bytes in SIZES {
             stand.share = BUDGET.saturating_sub(stand.clock.since(begin)?) / measurements as u32;
-            measurements -= candidates(what).len() * ROUNDS;
+            measurements -= of_race(what);
             let times = stand.race(what, bytes)?;
             let before = points.last().map_or(&[Algorithm::Small][..], |(_, before)| before);
             let best = preferred(&times, before, what.reduces());
@@ -107,6 +112,10 @@ impl Stand<'_, '_> {
     /// The times of all algorithms that can do it.
     fn race(&mut self, what: Collective, bytes: usize) -> Result<Vec<(Algorithm, f64)>> {
         let mut times: Vec<(Algorithm, f64)> = Vec::new();
+        // Whoever is first meets cold memory, and would be given up for that.
+        if let Some(first) = candidates(what).first() {
+            self.measure(what, bytes, *first)?;
+        }
         for algorithm in candidates(what) {
             if let Some(time) = self.measure(what, bytes, algorithm)? {
                 times.push((algorithm, time));
@@ -134,9 +143,12 @@ impl Stand<'_, '_> {
         spec.with(&mut |case| {
             let probe = clock.time(case, 2, 1)?.min;
             if coll.latest_algorithm() == Some(algorithm) {
-                // Half of a sample is the barrier before.
-                let calls = share.as_secs_f64() * 1e6 / (2.0 * probe.max(0.1));
-                median = Some(clock.time(case, (calls as usize).clamp(*CALLS.start(), *CALLS.end()), 1)?.median);
+                let within = |range: RangeInclusive<usize>, value: f64| (value as usize).clamp(*range.start(), *range.end());
+                let probe = probe.max(0.1);
+                let calls = within(CALLS, SAMPLE / probe);
+                // There is a barrier before each sample.
+                let samples = share.as_secs_f64() * 1e6 / ((calls + 1) as f64 * probe);
+                median = Some(clock.time(case, within(SAMPLES, samples), calls)?.median);
             }
             Ok(())
         })?;

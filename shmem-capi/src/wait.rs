@@ -1,0 +1,186 @@
+//! Waiting for variables, and testing them.
+
+use std::ffi::c_int;
+
+use shmem_core::{AmoInt, Cmp, Error, Result, SymSlice, Values};
+
+use crate::ctx::Handle;
+use crate::job::{Job, run};
+
+/// `SHMEM_CMP_…`.
+#[inline(always)]
+pub(crate) fn cmp(op: c_int) -> Result<Cmp> {
+    const ALL: [Cmp; 6] = [Cmp::Eq, Cmp::Ne, Cmp::Gt, Cmp::Ge, Cmp::Lt, Cmp::Le];
+    let known = usize::try_from(op).ok().and_then(|op| ALL.get(op).copied());
+    known.ok_or_else(|| Error::other(format!("{op} is none of SHMEM_CMP_EQ … SHMEM_CMP_LE")))
+}
+
+/// The variables of a set, and which of them are left out.
+///
+/// # Safety
+/// If there is a status, it has as many elements.
+unsafe fn set<T: AmoInt>(
+    job: &'static Job,
+    variables: *mut T,
+    len: usize,
+    status: *const c_int,
+) -> Result<(SymSlice<'static, T>, &'static [c_int])> {
+    let status = if status.is_null() || len == 0 {
+        &[]
+    } else {
+        // SAFETY: the caller says so; it is looked at during the call only.
+        unsafe { std::slice::from_raw_parts(status, len) }
+    };
+    Ok((job.object(variables, len)?, status))
+}
+
+/// The values that the variables are compared with, one for each.
+///
+/// # Safety
+/// There are so many, unless there are none.
+unsafe fn each<'a, T>(values: *const T, len: usize) -> Values<'a, T> {
+    // SAFETY: the caller says so.
+    Values::Each(if len == 0 { &[] } else { unsafe { std::slice::from_raw_parts(values, len) } })
+}
+
+/// Stores indices, and returns how many they are.
+///
+/// # Safety
+/// There is room for them.
+unsafe fn store(found: &[usize], indices: *mut usize) -> usize {
+    // SAFETY: the caller says so.
+    unsafe { indices.copy_from_nonoverlapping(found.as_ptr(), found.len()) };
+    found.len()
+}
+
+/// The index of one, or what C has for none.
+fn index(found: Option<usize>) -> usize {
+    found.unwrap_or(usize::MAX)
+}
+
+/// A family of sets of variables in its two forms: compared with one value, and each with its own.
+macro_rules! sets {
+    ($name:ident, $t:ty, |$ctx:ident, $variables:ident, $status:ident, $cmp:ident, $values:ident, $indices:ident| {
+        $($tail:literal ($($out:ident: $out_t:ty)?) -> $ret:ty => $call:expr;)*
+    }) => {$(
+        export! {
+            ["shmem_", stringify!($name), $tail] fn(
+                ivars: *mut $t, nelems: usize, $($out: $out_t,)? status: *const c_int, op: c_int, value: $t,
+            ) -> $ret {
+                run(NAME, |job| {
+                    // SAFETY: C gives a status of as many elements, or none.
+                    let ($variables, $status) = unsafe { set(job, ivars, nelems, status) }?;
+                    let ($ctx, $cmp, $values) = (job.context(Handle::DEFAULT)?, cmp(op)?, Values::Same(value));
+                    $(let $indices = $out;)?
+                    $call
+                })
+            }
+            ["shmem_", stringify!($name), $tail, "_vector"] fn(
+                ivars: *mut $t, nelems: usize, $($out: $out_t,)? status: *const c_int, op: c_int, values: *const $t,
+            ) -> $ret {
+                run(NAME, |job| {
+                    // SAFETY: C gives a status of as many elements, or none, and as many values.
+                    let (($variables, $status), $values) =
+                        unsafe { (set(job, ivars, nelems, status)?, each(values, nelems)) };
+                    let ($ctx, $cmp) = (job.context(Handle::DEFAULT)?, cmp(op)?);
+                    $(let $indices = $out;)?
+                    $call
+                })
+            }
+        }
+    )*};
+}
+
+macro_rules! waits {
+    ($($name:ident: $t:ty,)*) => {$(
+        export! {
+            ["shmem_", stringify!($name), "_wait_until"] fn(ivar: *mut $t, op: c_int, value: $t) {
+                run(NAME, |job| {
+                    job.context(Handle::DEFAULT)?.wait_until(job.object(ivar, 1)?, cmp(op)?, value).map(drop)
+                })
+            }
+            ["shmem_", stringify!($name), "_test"] fn(ivar: *mut $t, op: c_int, value: $t) -> c_int {
+                run(NAME, |job| {
+                    Ok(job.context(Handle::DEFAULT)?.test(job.object(ivar, 1)?, cmp(op)?, value)?.into())
+                })
+            }
+        }
+        sets!($name, $t, |ctx, variables, status, cmp, values, indices| {
+            "_wait_until_all" () -> () => ctx.wait_until_all(variables, status, cmp, values);
+            "_wait_until_any" () -> usize => ctx.wait_until_any(variables, status, cmp, values).map(index);
+            "_wait_until_some" (out: *mut usize) -> usize => {
+                let found = ctx.wait_until_some(variables, status, cmp, values)?;
+                // SAFETY: C gives room for as many indices as there are variables.
+                Ok(unsafe { store(&found, indices) })
+            };
+            "_test_all" () -> c_int => Ok(ctx.test_all(variables, status, cmp, values)?.into());
+            "_test_any" () -> usize => ctx.test_any(variables, status, cmp, values).map(index);
+            "_test_some" (out: *mut usize) -> usize => {
+                let found = ctx.test_some(variables, status, cmp, values)?;
+                // SAFETY: C gives room for as many indices as there are variables.
+                Ok(unsafe { store(&found, indices) })
+            };
+        });
+    )*};
+}
+amo_types!(waits);
+
+/// A variable of 16 bits lies in a word of 32, which is what is read.
+fn half(word: u32, address: usize) -> u16 {
+    if address.is_multiple_of(4) { word as u16 } else { (word >> 16) as u16 }
+}
+
+/// The word that holds a variable of 16 bits.
+fn word_of<T>(job: &'static Job, variable: *mut T) -> Result<SymSlice<'static, u32>> {
+    if !variable.addr().is_multiple_of(2) {
+        return Err(Error::other(format!("{:#x} is not the address of a short", variable.addr())));
+    }
+    job.object(variable.cast::<u8>().wrapping_sub(variable.addr() % 4).cast::<u32>(), 1)
+}
+
+macro_rules! short_waits {
+    ($($name:ident: $t:ty,)*) => {$(
+        export! {
+            ["shmem_", stringify!($name), "_wait_until"] fn(ivar: *mut $t, op: c_int, value: $t) {
+                run(NAME, |job| {
+                    let (word, cmp) = (word_of(job, ivar)?, cmp(op)?);
+                    let ready = |word| cmp.holds(half(word, ivar.addr()) as $t, value);
+                    job.context(Handle::DEFAULT)?.wait(word, ready).map(drop)
+                })
+            }
+            ["shmem_", stringify!($name), "_test"] fn(ivar: *mut $t, op: c_int, value: $t) -> c_int {
+                run(NAME, |job| {
+                    let word = word_of(job, ivar)?.read(0)?;
+                    Ok(cmp(op)?.holds(half(word, ivar.addr()) as $t, value).into())
+                })
+            }
+        }
+    )*};
+}
+short_waits! { short: i16, ushort: u16, }
+
+export! {
+    ["shmem_wait_until"] fn(ivar: *mut i64, op: c_int, value: i64) {
+        run(NAME, |job| job.context(Handle::DEFAULT)?.wait_until(job.object(ivar, 1)?, cmp(op)?, value).map(drop))
+    }
+    ["shmem_short_wait"] fn(ivar: *mut i16, value: i16) {
+        run(NAME, |job| {
+            let changed = |word| half(word, ivar.addr()) as i16 != value;
+            job.context(Handle::DEFAULT)?.wait(word_of(job, ivar)?, changed).map(drop)
+        })
+    }
+}
+
+/// Until the variable is not what is given.
+macro_rules! changes {
+    ($($name:literal: $t:ty,)*) => {$(
+        export! {
+            ["shmem_", $name] fn(ivar: *mut $t, value: $t) {
+                run(NAME, |job| {
+                    job.context(Handle::DEFAULT)?.wait_until(job.object(ivar, 1)?, Cmp::Ne, value).map(drop)
+                })
+            }
+        }
+    )*};
+}
+changes! { "wait": i64, "int_wait": i32, "long_wait": i64, "longlong_wait": i64, }
