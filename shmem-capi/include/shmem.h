@@ -91,11 +91,8 @@ typedef struct {
 #define _SHMEM_REDUCE_SYNC_SIZE SHMEM_REDUCE_SYNC_SIZE
 #define _SHMEM_REDUCE_MIN_WRKDATA_SIZE SHMEM_REDUCE_MIN_WRKDATA_SIZE
 
-#ifdef __cplusplus
-#define SHMEM_COMPLEX(T) std::complex<T>
-#else
+/* In C++, the functions take C's complex numbers, too, which its compilers know; std::complex is laid out alike. */
 #define SHMEM_COMPLEX(T) T _Complex
-#endif
 
 /* The tables of types: X(A, name, type). First those that are different types, of which the generic forms choose one; then
  * those that are other names of some of them. */
@@ -457,6 +454,11 @@ SHMEM_WAIT_ROWS(SHMEM_DECLARE, short, short)
 SHMEM_WAIT_ROWS(SHMEM_DECLARE, ushort, unsigned short)
 SHMEM_AMO_TYPES(SHMEM_DECLARE_ROWS, SHMEM_SET_ROWS)
 SHMEM_AMO_NAMES(SHMEM_DECLARE_ROWS, SHMEM_SET_ROWS)
+/* Sets of short variables, which the specification has not: extensions, but part of the forms without a type. */
+#define SHMEM_DECLARE_EXTENSION(N, RESULT, FUNCTION, PARAMETERS, ARGUMENTS)                                                    \
+    SHMEM_PROTOTYPE(RESULT, shmemx_##N##_##FUNCTION, PARAMETERS)
+SHMEM_SET_ROWS(SHMEM_DECLARE_EXTENSION, short, short)
+SHMEM_SET_ROWS(SHMEM_DECLARE_EXTENSION, ushort, unsigned short)
 
 /* Collectives of teams. */
 SHMEM_RMA_TYPES(SHMEM_DECLARE_ROWS, SHMEM_COLLECTIVE_ROWS)
@@ -539,8 +541,30 @@ SHMEM_WAIT_ROWS(SHMEM_OVERLOAD, ushort, unsigned short)
 SHMEM_AMO_TYPES_BUT_LONG(SHMEM_OVERLOAD_WAIT, )
 SHMEM_AMO_TYPES(SHMEM_OVERLOAD_TEST, )
 SHMEM_AMO_TYPES(SHMEM_OVERLOAD_ROWS, SHMEM_SET_ROWS)
+#define SHMEM_OVERLOAD_EXTENSION(N, RESULT, FUNCTION, PARAMETERS, ARGUMENTS)                                                   \
+    static inline RESULT shmem_##FUNCTION PARAMETERS { return shmemx_##N##_##FUNCTION ARGUMENTS; }
+SHMEM_SET_ROWS(SHMEM_OVERLOAD_EXTENSION, short, short)
+SHMEM_SET_ROWS(SHMEM_OVERLOAD_EXTENSION, ushort, unsigned short)
 SHMEM_RMA_TYPES(SHMEM_OVERLOAD_ROWS, SHMEM_COLLECTIVE_ROWS)
 SHMEM_SUM_TYPES(SHMEM_OVERLOAD_ROWS, SHMEM_SUM_ROWS)
+#define SHMEM_OVERLOAD_COMPLEX(N, T, FUNCTION)                                                                                 \
+    static inline int shmem_##N##_##FUNCTION(                                                                                  \
+        shmem_team_t team, std::complex<T> *dest, const std::complex<T> *source, size_t nelems)                                \
+    {                                                                                                                          \
+        return shmem_##N##_##FUNCTION(team, (T _Complex *)dest, (const T _Complex *)source, nelems);                           \
+    }                                                                                                                          \
+    static inline int shmem_##FUNCTION(                                                                                        \
+        shmem_team_t team, std::complex<T> *dest, const std::complex<T> *source, size_t nelems)                                \
+    {                                                                                                                          \
+        return shmem_##N##_##FUNCTION(team, dest, source, nelems);                                                             \
+    }
+#define SHMEM_OVERLOAD_COMPLEX_ROWS(N, T)                                                                                      \
+    SHMEM_OVERLOAD_COMPLEX(N, T, sum_reduce)                                                                                   \
+    SHMEM_OVERLOAD_COMPLEX(N, T, prod_reduce)                                                                                  \
+    SHMEM_OVERLOAD_COMPLEX(N, T, sum_inscan)                                                                                   \
+    SHMEM_OVERLOAD_COMPLEX(N, T, sum_exscan)
+SHMEM_OVERLOAD_COMPLEX_ROWS(complexd, double)
+SHMEM_OVERLOAD_COMPLEX_ROWS(complexf, float)
 SHMEM_RMA_TYPES(SHMEM_OVERLOAD_ROWS, SHMEM_ORDERED_ROWS)
 SHMEM_BITWISE_TYPES(SHMEM_OVERLOAD_ROWS, SHMEM_BITWISE_ROWS)
 SHMEM_OLD_AMO_TYPES(SHMEM_OVERLOAD_ROWS, SHMEM_OLD_AMO_ROWS)
@@ -613,21 +637,25 @@ void shmem_has_no_function_for_this_type(void);
 #define shmem_atomic_fetch_xor_nbi(...) SHMEM_SELECT(SHMEM_BITWISE_AMO_TYPES, SHMEM_CASE, atomic_fetch_xor_nbi, __VA_ARGS__)
 #define shmem_atomic_xor(...) SHMEM_SELECT(SHMEM_BITWISE_AMO_TYPES, SHMEM_CASE, atomic_xor, __VA_ARGS__)
 
+#define SHMEM_SELECT_SET(FUNCTION, ...)                                                                                        \
+    _Generic(SHMEM_FIRST(__VA_ARGS__, 0),                                                                                      \
+        SHMEM_AMO_TYPES(SHMEM_CASE, FUNCTION) short *: shmemx_short_##FUNCTION,                                                \
+        unsigned short *: shmemx_ushort_##FUNCTION, default: shmem_has_no_function_for_this_type)(__VA_ARGS__)
 #define SHMEM_WAIT_TYPES(X, A) SHMEM_AMO_TYPES(X, A) X(A, short, short) X(A, ushort, unsigned short)
 #define shmem_wait_until(...) SHMEM_SELECT_FIRST(SHMEM_WAIT_TYPES, wait_until, __VA_ARGS__)
 #define shmem_test(...) SHMEM_SELECT_FIRST(SHMEM_WAIT_TYPES, test, __VA_ARGS__)
-#define shmem_wait_until_all(...) SHMEM_SELECT_FIRST(SHMEM_AMO_TYPES, wait_until_all, __VA_ARGS__)
-#define shmem_wait_until_any(...) SHMEM_SELECT_FIRST(SHMEM_AMO_TYPES, wait_until_any, __VA_ARGS__)
-#define shmem_wait_until_some(...) SHMEM_SELECT_FIRST(SHMEM_AMO_TYPES, wait_until_some, __VA_ARGS__)
-#define shmem_wait_until_all_vector(...) SHMEM_SELECT_FIRST(SHMEM_AMO_TYPES, wait_until_all_vector, __VA_ARGS__)
-#define shmem_wait_until_any_vector(...) SHMEM_SELECT_FIRST(SHMEM_AMO_TYPES, wait_until_any_vector, __VA_ARGS__)
-#define shmem_wait_until_some_vector(...) SHMEM_SELECT_FIRST(SHMEM_AMO_TYPES, wait_until_some_vector, __VA_ARGS__)
-#define shmem_test_all(...) SHMEM_SELECT_FIRST(SHMEM_AMO_TYPES, test_all, __VA_ARGS__)
-#define shmem_test_any(...) SHMEM_SELECT_FIRST(SHMEM_AMO_TYPES, test_any, __VA_ARGS__)
-#define shmem_test_some(...) SHMEM_SELECT_FIRST(SHMEM_AMO_TYPES, test_some, __VA_ARGS__)
-#define shmem_test_all_vector(...) SHMEM_SELECT_FIRST(SHMEM_AMO_TYPES, test_all_vector, __VA_ARGS__)
-#define shmem_test_any_vector(...) SHMEM_SELECT_FIRST(SHMEM_AMO_TYPES, test_any_vector, __VA_ARGS__)
-#define shmem_test_some_vector(...) SHMEM_SELECT_FIRST(SHMEM_AMO_TYPES, test_some_vector, __VA_ARGS__)
+#define shmem_wait_until_all(...) SHMEM_SELECT_SET(wait_until_all, __VA_ARGS__)
+#define shmem_wait_until_any(...) SHMEM_SELECT_SET(wait_until_any, __VA_ARGS__)
+#define shmem_wait_until_some(...) SHMEM_SELECT_SET(wait_until_some, __VA_ARGS__)
+#define shmem_wait_until_all_vector(...) SHMEM_SELECT_SET(wait_until_all_vector, __VA_ARGS__)
+#define shmem_wait_until_any_vector(...) SHMEM_SELECT_SET(wait_until_any_vector, __VA_ARGS__)
+#define shmem_wait_until_some_vector(...) SHMEM_SELECT_SET(wait_until_some_vector, __VA_ARGS__)
+#define shmem_test_all(...) SHMEM_SELECT_SET(test_all, __VA_ARGS__)
+#define shmem_test_any(...) SHMEM_SELECT_SET(test_any, __VA_ARGS__)
+#define shmem_test_some(...) SHMEM_SELECT_SET(test_some, __VA_ARGS__)
+#define shmem_test_all_vector(...) SHMEM_SELECT_SET(test_all_vector, __VA_ARGS__)
+#define shmem_test_any_vector(...) SHMEM_SELECT_SET(test_any_vector, __VA_ARGS__)
+#define shmem_test_some_vector(...) SHMEM_SELECT_SET(test_some_vector, __VA_ARGS__)
 
 #define shmem_alltoall(...) SHMEM_SELECT_SECOND(SHMEM_RMA_TYPES, alltoall, __VA_ARGS__)
 #define shmem_alltoalls(...) SHMEM_SELECT_SECOND(SHMEM_RMA_TYPES, alltoalls, __VA_ARGS__)

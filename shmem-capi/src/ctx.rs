@@ -14,7 +14,7 @@ use crate::team::{self, Team};
 pub(crate) struct Handle(usize);
 
 impl Handle {
-    const INVALID: Handle = Handle(0);
+    pub(crate) const INVALID: Handle = Handle(0);
     pub(crate) const DEFAULT: Handle = Handle(1);
 }
 
@@ -120,10 +120,10 @@ export! {
 
     // A session says what is to come. Nothing needs to be told here: puts are on their way at once.
     ["shmem_ctx_session_start"] fn(ctx: Handle, _options: c_long, _config: *const SessionConfig, _mask: c_long) {
-        run(NAME, |job| job.context(ctx).map(drop))
+        run(NAME, |job| if ctx == Handle::INVALID { Ok(()) } else { job.context(ctx).map(drop) })
     }
 
     ["shmem_ctx_session_stop"] fn(ctx: Handle) {
-        run(NAME, |job| job.context(ctx).map(drop))
+        run(NAME, |job| if ctx == Handle::INVALID { Ok(()) } else { job.context(ctx).map(drop) })
     }
 }

@@ -10,7 +10,6 @@ use shmem_collectives::op::{Op, Reduce, Type, Visit, dispatch};
 use shmem_collectives::{Coll, Pending};
 use shmem_core::{Elem, Error, Result};
 
-use crate::coll::open_ended;
 use crate::fail::{RETURNED, latest, status};
 use crate::job::{Job, run};
 use crate::team::{Config, Handle, config, split};
@@ -189,7 +188,8 @@ export! {
         team: Handle, dest: *mut u8, source: *const u8, nelems: usize, request: *mut Request,
     ) -> c_int {
         start(NAME, team, request, |job, coll, _| {
-            Ok(coll.start_all_gather_v(open_ended(job, dest)?, job.object(source, nelems)?))
+            let dest = if dest.is_null() { job.object(dest, 0)? } else { job.world.rest_of_block_at_address(dest)? };
+            Ok(coll.start_all_gather_v(dest, job.object(source, nelems)?))
         })
     }
 

@@ -21,14 +21,19 @@ fn quiet_pes(job: &'static Job, ctx: Handle, pes: *const c_int, len: usize) -> R
 
 export! {
     ["shmem_fence"] fn() { run(NAME, |job| job.context(Handle::DEFAULT)?.fence()) }
-    ["shmem_ctx_fence"] fn(ctx: Handle) { run(NAME, |job| job.context(ctx)?.fence()) }
+    // Of no context, these have nothing to do.
+    ["shmem_ctx_fence"] fn(ctx: Handle) {
+        run(NAME, |job| if ctx == Handle::INVALID { Ok(()) } else { job.context(ctx)?.fence() })
+    }
     ["shmem_quiet"] fn() { run(NAME, |job| job.context(Handle::DEFAULT)?.quiet()) }
-    ["shmem_ctx_quiet"] fn(ctx: Handle) { run(NAME, |job| job.context(ctx)?.quiet()) }
+    ["shmem_ctx_quiet"] fn(ctx: Handle) {
+        run(NAME, |job| if ctx == Handle::INVALID { Ok(()) } else { job.context(ctx)?.quiet() })
+    }
     ["shmem_pe_quiet"] fn(pes: *const c_int, npes: usize) {
         run(NAME, |job| quiet_pes(job, Handle::DEFAULT, pes, npes))
     }
     ["shmem_ctx_pe_quiet"] fn(ctx: Handle, pes: *const c_int, npes: usize) {
-        run(NAME, |job| quiet_pes(job, ctx, pes, npes))
+        run(NAME, |job| if ctx == Handle::INVALID { Ok(()) } else { quiet_pes(job, ctx, pes, npes) })
     }
 
     ["shmem_barrier_all"] fn() {

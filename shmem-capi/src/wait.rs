@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use shmem_core::{AmoInt, Cmp, Error, Result, SymSlice, Values};
+use shmem_core::{Cmp, Elem, Error, Result, SymSlice, Values};
 
 use crate::ctx::Handle;
 use crate::job::{Job, run};
@@ -19,7 +19,7 @@ pub(crate) fn cmp(op: c_int) -> Result<Cmp> {
 ///
 /// # Safety
 /// If there is a status, it has as many elements.
-unsafe fn set<T: AmoInt>(
+unsafe fn set<T: Elem + Ord>(
     job: &'static Job,
     variables: *mut T,
     len: usize,
@@ -38,7 +38,7 @@ unsafe fn set<T: AmoInt>(
 ///
 /// # Safety
 /// There are so many, unless there are none.
-unsafe fn each<'a, T>(values: *const T, len: usize) -> Values<'a, T> {
+unsafe fn each<'a, T: Elem>(values: *const T, len: usize) -> Values<'a, T> {
     // SAFETY: the caller says so.
     Values::Each(if len == 0 { &[] } else { unsafe { std::slice::from_raw_parts(values, len) } })
 }
@@ -60,11 +60,11 @@ fn index(found: Option<usize>) -> usize {
 
 /// A family of sets of variables in its two forms: compared with one value, and each with its own.
 macro_rules! sets {
-    ($name:ident, $t:ty, |$ctx:ident, $variables:ident, $status:ident, $cmp:ident, $values:ident, $indices:ident| {
+    ($prefix:literal, $name:ident, $t:ty, |$ctx:ident, $variables:ident, $status:ident, $cmp:ident, $values:ident, $indices:ident| {
         $($tail:literal ($($out:ident: $out_t:ty)?) -> $ret:ty => $call:expr;)*
     }) => {$(
         export! {
-            ["shmem_", stringify!($name), $tail] fn(
+            [$prefix, stringify!($name), $tail] fn(
                 ivars: *mut $t, nelems: usize, $($out: $out_t,)? status: *const c_int, op: c_int, value: $t,
             ) -> $ret {
                 run(NAME, |job| {
@@ -75,7 +75,7 @@ macro_rules! sets {
                     $call
                 })
             }
-            ["shmem_", stringify!($name), $tail, "_vector"] fn(
+            [$prefix, stringify!($name), $tail, "_vector"] fn(
                 ivars: *mut $t, nelems: usize, $($out: $out_t,)? status: *const c_int, op: c_int, values: *const $t,
             ) -> $ret {
                 run(NAME, |job| {
@@ -91,7 +91,7 @@ macro_rules! sets {
     )*};
 }
 
-macro_rules! waits {
+macro_rules! single {
     ($($name:ident: $t:ty,)*) => {$(
         export! {
             ["shmem_", stringify!($name), "_wait_until"] fn(ivar: *mut $t, op: c_int, value: $t) {
@@ -105,7 +105,14 @@ macro_rules! waits {
                 })
             }
         }
-        sets!($name, $t, |ctx, variables, status, cmp, values, indices| {
+    )*};
+}
+amo_types!(single);
+single! { short: i16, ushort: u16, }
+
+macro_rules! all_sets {
+    ($prefix:literal, $($name:ident: $t:ty,)*) => {$(
+        sets!($prefix, $name, $t, |ctx, variables, status, cmp, values, indices| {
             "_wait_until_all" () -> () => ctx.wait_until_all(variables, status, cmp, values);
             "_wait_until_any" () -> usize => ctx.wait_until_any(variables, status, cmp, values).map(index);
             "_wait_until_some" (out: *mut usize) -> usize => {
@@ -123,51 +130,18 @@ macro_rules! waits {
         });
     )*};
 }
-amo_types!(waits);
-
-/// A variable of 16 bits lies in a word of 32, which is what is read.
-fn half(word: u32, address: usize) -> u16 {
-    if address.is_multiple_of(4) { word as u16 } else { (word >> 16) as u16 }
+macro_rules! of_the_specification {
+    ($($name:ident: $t:ty,)*) => {
+        all_sets!("shmem_", $($name: $t,)*);
+    };
 }
-
-/// The word that holds a variable of 16 bits.
-fn word_of<T>(job: &'static Job, variable: *mut T) -> Result<SymSlice<'static, u32>> {
-    if !variable.addr().is_multiple_of(2) {
-        return Err(Error::other(format!("{:#x} is not the address of a short", variable.addr())));
-    }
-    job.object(variable.cast::<u8>().wrapping_sub(variable.addr() % 4).cast::<u32>(), 1)
-}
-
-macro_rules! short_waits {
-    ($($name:ident: $t:ty,)*) => {$(
-        export! {
-            ["shmem_", stringify!($name), "_wait_until"] fn(ivar: *mut $t, op: c_int, value: $t) {
-                run(NAME, |job| {
-                    let (word, cmp) = (word_of(job, ivar)?, cmp(op)?);
-                    let ready = |word| cmp.holds(half(word, ivar.addr()) as $t, value);
-                    job.context(Handle::DEFAULT)?.wait(word, ready).map(drop)
-                })
-            }
-            ["shmem_", stringify!($name), "_test"] fn(ivar: *mut $t, op: c_int, value: $t) -> c_int {
-                run(NAME, |job| {
-                    let word = word_of(job, ivar)?.read(0)?;
-                    Ok(cmp(op)?.holds(half(word, ivar.addr()) as $t, value).into())
-                })
-            }
-        }
-    )*};
-}
-short_waits! { short: i16, ushort: u16, }
+amo_types!(of_the_specification);
+// The specification has single ones of these only, and its generic forms are called with sets all the same.
+all_sets!("shmemx_", short: i16, ushort: u16,);
 
 export! {
     ["shmem_wait_until"] fn(ivar: *mut i64, op: c_int, value: i64) {
         run(NAME, |job| job.context(Handle::DEFAULT)?.wait_until(job.object(ivar, 1)?, cmp(op)?, value).map(drop))
-    }
-    ["shmem_short_wait"] fn(ivar: *mut i16, value: i16) {
-        run(NAME, |job| {
-            let changed = |word| half(word, ivar.addr()) as i16 != value;
-            job.context(Handle::DEFAULT)?.wait(word_of(job, ivar)?, changed).map(drop)
-        })
     }
 }
 
@@ -183,4 +157,4 @@ macro_rules! changes {
         }
     )*};
 }
-changes! { "wait": i64, "int_wait": i32, "long_wait": i64, "longlong_wait": i64, }
+changes! { "wait": i64, "short_wait": i16, "int_wait": i32, "long_wait": i64, "longlong_wait": i64, }

@@ -3,10 +3,11 @@
 //! A waiter spins, then yields, then sleeps. Signals wake a sleeper at once; it finds what a put or an atomic
 //! wrote within 3 ms.
 
+use std::cell::Cell;
 use std::panic::Location;
 
 use crate::ctx::{Access, Ctx, Sharing};
-use crate::elem::{AmoInt, Elem};
+use crate::elem::Elem;
 use crate::error::{ErrorKind, Result};
 use crate::heap::SymSlice;
 use crate::sync::signal::{self, Signal};
@@ -78,19 +79,19 @@ pub enum Values<'a, T> {
     Each(&'a [T]),
 }
 
-impl<T: AmoInt> From<T> for Values<'_, T> {
+impl<T: Elem + Ord> From<T> for Values<'_, T> {
     fn from(value: T) -> Self {
         Values::Same(value)
     }
 }
 
-impl<'a, T: AmoInt> From<&'a [T]> for Values<'a, T> {
+impl<'a, T: Elem + Ord> From<&'a [T]> for Values<'a, T> {
     fn from(values: &'a [T]) -> Self {
         Values::Each(values)
     }
 }
 
-impl<'a, T: AmoInt, const N: usize> From<&'a [T; N]> for Values<'a, T> {
+impl<'a, T: Elem + Ord, const N: usize> From<&'a [T; N]> for Values<'a, T> {
     fn from(values: &'a [T; N]) -> Self {
         Values::Each(values)
     }
@@ -147,7 +148,7 @@ impl<S: Sharing> Ctx<'_, S> {
     /// [`PeerLost`](ErrorKind::PeerLost), [`Timeout`](ErrorKind::Timeout).
     #[inline]
     #[track_caller]
-    pub fn wait<T: AmoInt>(&self, variable: SymSlice<'_, T>, ready: impl Fn(T) -> bool) -> Result<T> {
+    pub fn wait<T: Elem + Ord>(&self, variable: SymSlice<'_, T>, ready: impl Fn(T) -> bool) -> Result<T> {
         self.own(variable, 1, Access::Read)?;
         let value = variable.read(0)?;
         if ready(value) {
@@ -162,7 +163,7 @@ impl<S: Sharing> Ctx<'_, S> {
     /// As [`wait`](Self::wait).
     #[inline]
     #[track_caller]
-    pub fn wait_until<T: AmoInt>(&self, variable: SymSlice<'_, T>, cmp: Cmp, value: T) -> Result<T> {
+    pub fn wait_until<T: Elem + Ord>(&self, variable: SymSlice<'_, T>, cmp: Cmp, value: T) -> Result<T> {
         self.wait(variable, |variable| cmp.holds(variable, value))
     }
 
@@ -172,7 +173,7 @@ impl<S: Sharing> Ctx<'_, S> {
     /// [`OutOfRange`](ErrorKind::OutOfRange) if the object is empty, [`OtherWorld`](ErrorKind::OtherWorld).
     #[inline]
     #[track_caller]
-    pub fn test<T: AmoInt>(&self, variable: SymSlice<'_, T>, cmp: Cmp, value: T) -> Result<bool> {
+    pub fn test<T: Elem + Ord>(&self, variable: SymSlice<'_, T>, cmp: Cmp, value: T) -> Result<bool> {
         self.own(variable, 1, Access::Read)?;
         Ok(cmp.holds(variable.read(0)?, value))
     }
@@ -184,7 +185,7 @@ impl<S: Sharing> Ctx<'_, S> {
     /// [`Length`](ErrorKind::Length) if `status` or the values are not as many as the variables; else as
     /// [`wait`](Self::wait).
     #[track_caller]
-    pub fn wait_until_all<'a, T: AmoInt>(
+    pub fn wait_until_all<'a, T: Elem + Ord>(
         &self,
         variables: SymSlice<'_, T>,
         status: &[i32],
@@ -200,12 +201,13 @@ impl<S: Sharing> Ctx<'_, S> {
     }
 
     /// Blocks until the comparison holds for an element of this PE's copy of `variables` that `status` does not leave
-    /// out, and returns its index; `None`, at once, if all are left out.
+    /// out, and returns its index; `None`, at once, if all are left out. Each call looks at another one first, so that none is
+    /// passed over for ever.
     ///
     /// # Errors
     /// As [`wait_until_all`](Self::wait_until_all).
     #[track_caller]
-    pub fn wait_until_any<'a, T: AmoInt>(
+    pub fn wait_until_any<'a, T: Elem + Ord>(
         &self,
         variables: SymSlice<'_, T>,
         status: &[i32],
@@ -216,7 +218,7 @@ impl<S: Sharing> Ctx<'_, S> {
         if set.members().next().is_none() {
             return Ok(None);
         }
-        self.wait_for(|| Ok(set.members().find(|i| set.holds(*i)))).map(Some)
+        self.wait_for(|| Ok(set.any())).map(Some)
     }
 
     /// Blocks until the comparison holds for at least one element of this PE's copy of `variables` that `status` does
@@ -225,7 +227,7 @@ impl<S: Sharing> Ctx<'_, S> {
     /// # Errors
     /// As [`wait_until_all`](Self::wait_until_all).
     #[track_caller]
-    pub fn wait_until_some<'a, T: AmoInt>(
+    pub fn wait_until_some<'a, T: Elem + Ord>(
         &self,
         variables: SymSlice<'_, T>,
         status: &[i32],
@@ -248,7 +250,7 @@ impl<S: Sharing> Ctx<'_, S> {
     /// # Errors
     /// As [`wait_until_all`](Self::wait_until_all), without those of waiting.
     #[track_caller]
-    pub fn test_all<'a, T: AmoInt>(
+    pub fn test_all<'a, T: Elem + Ord>(
         &self,
         variables: SymSlice<'_, T>,
         status: &[i32],
@@ -259,12 +261,13 @@ impl<S: Sharing> Ctx<'_, S> {
         Ok(set.members().all(|i| set.holds(i)))
     }
 
-    /// The index of an element for which the comparison holds now and that `status` does not leave out. Does not block.
+    /// The index of an element for which the comparison holds now and that `status` does not leave out. Each call looks at
+    /// another one first, so that none is passed over for ever. Does not block.
     ///
     /// # Errors
     /// As [`wait_until_all`](Self::wait_until_all), without those of waiting.
     #[track_caller]
-    pub fn test_any<'a, T: AmoInt>(
+    pub fn test_any<'a, T: Elem + Ord>(
         &self,
         variables: SymSlice<'_, T>,
         status: &[i32],
@@ -272,7 +275,7 @@ impl<S: Sharing> Ctx<'_, S> {
         values: impl Into<Values<'a, T>>,
     ) -> Result<Option<usize>> {
         let set = self.set(variables, status, cmp, values.into())?;
-        Ok(set.members().find(|i| set.holds(*i)))
+        Ok(set.any())
     }
 
     /// The indices of all elements for which the comparison holds now and that `status` does not leave out. Does not
@@ -281,7 +284,7 @@ impl<S: Sharing> Ctx<'_, S> {
     /// # Errors
     /// As [`wait_until_all`](Self::wait_until_all), without those of waiting.
     #[track_caller]
-    pub fn test_some<'a, T: AmoInt>(
+    pub fn test_some<'a, T: Elem + Ord>(
         &self,
         variables: SymSlice<'_, T>,
         status: &[i32],
@@ -310,7 +313,7 @@ impl<S: Sharing> Ctx<'_, S> {
     }
 
     #[track_caller]
-    fn set<'a, T: AmoInt>(
+    fn set<'a, T: Elem + Ord>(
         &self,
         variables: SymSlice<'a, T>,
         status: &'a [i32],
@@ -340,10 +343,18 @@ struct Set<'a, T> {
     values: Values<'a, T>,
 }
 
-impl<T: AmoInt> Set<'_, T> {
+impl<T: Elem + Ord> Set<'_, T> {
     /// The indices that the status does not leave out.
     fn members(&self) -> impl Iterator<Item = usize> + '_ {
         (0..self.variables.len()).filter(|i| self.status.get(*i).is_none_or(|status| *status == 0))
+    }
+
+    /// One of the members for which the comparison holds: the first from a place that is the next in each call of a thread.
+    fn any(&self) -> Option<usize> {
+        thread_local!(static TURN: Cell<usize> = const { Cell::new(0) });
+        let turn = TURN.replace(TURN.get().wrapping_add(1)).checked_rem(self.variables.len())?;
+        let found = |i: &usize| self.holds(*i);
+        self.members().skip_while(|i| *i < turn).find(found).or_else(|| self.members().find(found))
     }
 
     fn holds(&self, i: usize) -> bool {

@@ -40,8 +40,19 @@ impl Heap {
         Ok(SymSlice::new(heap, offset, len))
     }
 
-    /// The longest object of bytes at an address: to the end of its block.
+    /// The longest object of bytes at an address: to the end of the heap or of the image; in checked mode, of its block.
     pub(crate) fn rest_at_address(&self, address: usize) -> Result<SymSlice<'_, u8>> {
+        let offset = self.offset_of_address(address, 0).ok_or_else(|| self.not_symmetric(address, 1))?;
+        if self.check().is_some() {
+            return self.rest_of_block_at_address(address);
+        }
+        let of_image = |image: &Image| (image.at..image.at + image.bytes).contains(&offset).then_some(image.at + image.bytes);
+        let end = self.room.image.get().and_then(of_image).unwrap_or(self.room.user.end);
+        Ok(SymSlice::new(self.found(offset, end - offset)?, offset, end - offset))
+    }
+
+    /// The longest object of bytes at an address that is one block's.
+    pub(crate) fn rest_of_block_at_address(&self, address: usize) -> Result<SymSlice<'_, u8>> {
         let offset = self.offset_of_address(address, 0).ok_or_else(|| self.not_symmetric(address, 1))?;
         let end = self.arena().end_of(offset);
         let bytes = end.ok_or(ErrorKind::NotAllocated { offset, end: offset.saturating_add(1) })? - offset;

@@ -21,6 +21,9 @@ use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags};
 use crate::error::{Error, ErrorKind, Result};
 use crate::heap::ExternalMemory;
 
+/// The widest alignment that a segment makes sure of, where it chooses its address.
+const WIDEST_ALIGN: usize = 64 << 20;
+
 /// A mapped segment.
 pub(crate) struct Segment {
     base: NonNull<u8>,
@@ -77,7 +80,12 @@ impl Segment {
     /// behind it.
     pub(crate) fn create(len: usize, extra: usize) -> Result<(Segment, OwnedFd)> {
         let fd = memfd(len + extra, MemfdFlags::empty())?;
-        Ok((Self::attach_part(&fd, 0, len)?, fd))
+        // Where there are no addresses to choose from, an alignment beyond the page cannot be had.
+        let segment = match Span::aligned(len, fd.as_fd(), WIDEST_ALIGN) {
+            Ok(span) => Segment { base: span.start, len, mapped: len, external: None, _span: span },
+            Err(_) => Self::attach_part(&fd, 0, len)?,
+        };
+        Ok((segment, fd))
     }
 
     /// Maps the segment of `len` bytes behind `fd`, which has `extra` bytes more and may be closed afterwards: the mapping keeps the memory.
@@ -169,6 +177,12 @@ impl Segment {
     /// its device.
     pub(crate) fn user_start(&self) -> Start {
         Start(self.external.as_ref().map_or(self.base, |(base, _)| *base))
+    }
+
+    /// Of how many bytes the address from which offsets of the user's heap lead there is a multiple, up to the widest
+    /// alignment: so widely can an allocation be aligned.
+    pub(crate) fn alignment(&self) -> usize {
+        1 << self.user_start().as_ptr().addr().trailing_zeros().min(WIDEST_ALIGN.trailing_zeros())
     }
 
     /// Whether all of it is mapped at its base.
@@ -308,6 +322,25 @@ impl Span {
         NonNull::new(start.cast()).map(|start| Span { start, len }).ok_or(Errno::NOMEM)
     }
 
+    /// Maps `len` bytes, whole pages, of what is behind `fd` at a multiple of `align`.
+    fn aligned(len: usize, fd: BorrowedFd<'_>, align: usize) -> rustix::io::Result<Span> {
+        let span = Span::reserve(len.checked_add(align).ok_or(Errno::NOMEM)?)?;
+        let at = span.start.addr().get().next_multiple_of(align) - span.start.addr().get();
+        span.map(at, len, fd, 0, MapFlags::SHARED | MapFlags::NORESERVE)?;
+        let [before, span, behind] = span.divided(at, len);
+        drop((before, behind));
+        Ok(span)
+    }
+
+    /// What lies before `at`, the `len` bytes from there on, and what lies behind them.
+    fn divided(self, at: usize, len: usize) -> [Span; 3] {
+        assert!(len <= self.len && at <= self.len - len);
+        let part = |at, len| Span { start: self.at(at), len };
+        let parts = [part(0, at), part(at, len), part(at + len, self.len - at - len)];
+        std::mem::forget(self);
+        parts
+    }
+
     /// Takes addresses behind which there is nothing yet.
     fn reserve(len: usize) -> rustix::io::Result<Span> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
@@ -334,6 +367,9 @@ impl Span {
 
 impl Drop for Span {
     fn drop(&mut self) {
+        if self.len == 0 {
+            return;
+        }
         // SAFETY: the addresses are this span's alone, and who has it sees to it that nothing refers to them any more.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
     }

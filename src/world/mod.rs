@@ -30,7 +30,7 @@ use crate::elem::Elem;
 use crate::error::Error;
 use crate::error::{ErrorKind, Result};
 use crate::group::{EMPTY, FOREIGN, HOLDS_LOCK, HUGE, NO_ROOM, OF_BLOCK};
-use crate::heap::{Check, GRAIN, HeapCall, MAX_ALIGN, Reservation, SymBox, SymSlice, User};
+use crate::heap::{Check, GRAIN, HeapCall, Reservation, SymBox, SymSlice, User};
 use crate::sync::Call;
 use crate::team::Team;
 use crate::watch::lookout::Open;
@@ -166,7 +166,8 @@ impl World {
         Ok(block)
     }
 
-    /// [`alloc`](Self::alloc) at a multiple of `align` bytes, a power of two up to a page.
+    /// [`alloc`](Self::alloc) at a multiple of `align` bytes, a power of two: up to 64 MiB, but for heaps in memory of another
+    /// kind, which begin where they do, if only at a page.
     ///
     /// # Errors
     /// As [`alloc`](Self::alloc); [`BadAlignment`](ErrorKind::BadAlignment).
@@ -250,13 +251,21 @@ impl World {
         self.core.heap().object_at_address(address, len)
     }
 
-    /// The longest object of bytes that begins at an address of this process, to the end of its allocation: for calls that
-    /// learn later how much of it they need. Not collective.
+    /// The longest object of bytes that begins at an address of this process: to the end of the heap or of the overlay; in
+    /// checked mode, to the end of its allocation. For calls that learn later how much of it they need. Not collective.
+    ///
+    /// # Errors
+    /// As [`object_at_address`](Self::object_at_address).
+    pub fn rest_at_address(&self, address: *const u8) -> Result<SymSlice<'_, u8>> {
+        self.core.heap().rest_at_address(address.addr())
+    }
+
+    /// The part of an allocation that begins at an address of this process. Not collective.
     ///
     /// # Errors
     /// [`NotSymmetric`](ErrorKind::NotSymmetric), [`NotAllocated`](ErrorKind::NotAllocated).
-    pub fn rest_at_address(&self, address: *const u8) -> Result<SymSlice<'_, u8>> {
-        self.core.heap().rest_at_address(address.addr())
+    pub fn rest_of_block_at_address(&self, address: *const u8) -> Result<SymSlice<'_, u8>> {
+        self.core.heap().rest_of_block_at_address(address.addr())
     }
 
     /// The allocation that begins at an address of this process, of which the owner has been dropped. Not collective.
@@ -461,7 +470,8 @@ impl World {
     #[track_caller]
     fn allocate<T: Elem>(&self, call: Call, align: usize, len: usize) -> Result<SymBox<'_, T>> {
         let size = len.checked_mul(size_of::<T>());
-        let possible = align.is_power_of_two() && align <= MAX_ALIGN;
+        let max = self.core.heap().segment().alignment();
+        let possible = align.is_power_of_two() && align <= max;
         // Those that the heap gives to everything are all alike.
         let effective = align.max(align_of::<T>()).max(GRAIN);
         let align_code = if possible { u64::from(effective.trailing_zeros()) } else { 63 };
@@ -469,7 +479,7 @@ impl World {
         let change = size.filter(|_| possible).map(|bytes| HeapCall::Alloc { bytes, align: effective });
         self.agree_to_change(call, align_code << 50 | clamp(size), change)?;
         if !possible {
-            return Err(ErrorKind::BadAlignment { align, max: MAX_ALIGN }.into());
+            return Err(ErrorKind::BadAlignment { align, max }.into());
         }
         let bytes = size.ok_or(ErrorKind::Overflow { count: len, size: size_of::<T>() })?;
         let (heap, offset) = self.core.heap().allocate(bytes, effective, Location::caller())?;

@@ -1,0 +1,71 @@
+/* How a job ends, by its first argument. */
+#include <shmem.h>
+#include <shmemx.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "check.h"
+
+static long word, words[2];
+
+int main(int argc, char **argv)
+{
+    const char *how = argc > 1 ? argv[1] : "";
+    if (strcmp(how, "too-early") == 0) shmem_barrier_all();
+    shmem_init();
+    int me = shmem_my_pe(), n = shmem_n_pes();
+    if (strcmp(how, "exit-0") == 0) exit(0);
+    if (strcmp(how, "exit-3") == 0) {
+        if (me == n - 1) exit(3);
+        shmem_barrier_all();
+    }
+    if (strcmp(how, "global-exit-0") == 0) {
+        if (me == n - 1) shmem_global_exit(0);
+        for (;;) pause();
+    }
+    if (strcmp(how, "global-exit-9") == 0) {
+        if (me == 0) shmem_global_exit(9);
+        shmem_long_wait_until(&word, SHMEM_CMP_EQ, 1);
+    }
+    if (strcmp(how, "bad-pe") == 0) {
+        if (me == n - 1) shmem_long_p(&word, 1, -1);
+        shmem_barrier_all();
+    }
+    if (strcmp(how, "not-symmetric") == 0) {
+        long local = 0;
+        if (me == 0) shmem_long_put(&local, &word, 1, n - 1);
+        shmem_barrier_all();
+    }
+    if (strcmp(how, "freed-twice") == 0) {
+        long *block = shmem_malloc(8);
+        shmem_free(block);
+        shmem_free(block);
+    }
+    if (strcmp(how, "bad-stride") == 0) shmem_long_iput(words, words, 0, 1, 2, 0);
+    if (strcmp(how, "mismatch") == 0) shmem_long_sum_reduce(SHMEM_TEAM_WORLD, &word, words, me == 0 ? 1 : 0);
+    if (strcmp(how, "returned") == 0) {
+        shmemx_return_errors(1);
+        CHECK(shmem_long_sum_reduce(SHMEM_TEAM_WORLD, &word, words, me == 0 ? 1 : 0) == -1 || n == 1);
+        CHECK(n == 1 || strstr(shmemx_error_text(), "disagree") != NULL);
+        words[0] = 1;
+        CHECK(shmem_long_sum_reduce(SHMEM_TEAM_WORLD, &word, words, 1) == 0 && word == n);
+    }
+    if (strcmp(how, "timeout") == 0) {
+        shmemx_set_timeout(0.3);
+        shmem_long_wait_until(&word, SHMEM_CMP_EQ, 1);
+    }
+    if (strcmp(how, "again") == 0) {
+        for (int round = 0; round < 4; round++) {
+            long *block = shmem_calloc(2, sizeof *block);
+            shmem_long_p(block, me + round, (me + 1) % n);
+            shmem_long_p(&word, me + round, (me + 1) % n);
+            shmem_barrier_all();
+            CHECK(*block == (me + n - 1) % n + round && word == *block);
+            shmem_finalize();
+            shmem_finalize();
+            shmem_init();
+        }
+    }
+    return 0;
+}
