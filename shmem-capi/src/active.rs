@@ -44,7 +44,9 @@ impl Set {
         let stride = 1_usize.checked_shl(log.min(64) as u32).unwrap_or(usize::MAX);
         let last = first.saturating_add(stride.saturating_mul(len.saturating_sub(1)));
         if len == 0 || last >= n_pes {
-            return Err(ErrorKind::BadTeam(format!("{len} PEs from {first} at stride 2^{log} leave a job of {n_pes}")).into());
+            return Err(
+                ErrorKind::BadTeam(format!("{len} PEs from {first} at stride 2^{log} leave a job of {n_pes}")).into()
+            );
         }
         let distance = job.world.me().wrapping_sub(first);
         if distance % stride != 0 || distance / stride >= len {
@@ -118,7 +120,14 @@ fn member(
 }
 
 /// The root is the only one whose target is left as it is.
-fn broadcast<T: Elem>(job: &'static Job, set: &Set, dest: *mut T, source: *const T, len: usize, root: usize) -> Result<()> {
+fn broadcast<T: Elem>(
+    job: &'static Job,
+    set: &Set,
+    dest: *mut T,
+    source: *const T,
+    len: usize,
+    root: usize,
+) -> Result<()> {
     if root >= set.len {
         return Err(ErrorKind::NoSuchPe { pe: root, n_pes: set.len }.into());
     }

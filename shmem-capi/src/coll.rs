@@ -89,9 +89,7 @@ fn reduce<T: Elem, R: Reduce<T>>(
     nelems: usize,
     op: R,
 ) -> c_int {
-    collective(name, team, |job, coll, _| {
-        coll.all_reduce(job.object(dest, nelems)?, job.object(source, nelems)?, op)
-    })
+    collective(name, team, |job, coll, _| coll.all_reduce(job.object(dest, nelems)?, job.object(source, nelems)?, op))
 }
 
 fn inscan<T: Elem, R: Reduce<T>>(

@@ -38,8 +38,14 @@ const OPS: [Op; 8] = [Op::Sum, Op::Prod, Op::Min, Op::Max, Op::And, Op::Or, Op::
 
 /// Which reduction of which type.
 fn named(ty: c_int, op: c_int) -> Result<(Type, Op)> {
-    let ty = usize::try_from(ty).ok().and_then(|ty| TYPES.get(ty)).ok_or_else(|| Error::other(format!("{ty} is no shmemx_type_t")))?;
-    let op = usize::try_from(op).ok().and_then(|op| OPS.get(op)).ok_or_else(|| Error::other(format!("{op} is no shmemx_op_t")))?;
+    let ty = usize::try_from(ty)
+        .ok()
+        .and_then(|ty| TYPES.get(ty))
+        .ok_or_else(|| Error::other(format!("{ty} is no shmemx_type_t")))?;
+    let op = usize::try_from(op)
+        .ok()
+        .and_then(|op| OPS.get(op))
+        .ok_or_else(|| Error::other(format!("{op} is no shmemx_op_t")))?;
     Ok((*ty, *op))
 }
 

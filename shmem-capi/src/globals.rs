@@ -11,8 +11,8 @@ use std::ffi::{c_int, c_void};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Once;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::mm::{MapFlags, MremapFlags, ProtFlags};
 use shmem_core::{Result, Shared, World};

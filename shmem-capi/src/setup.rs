@@ -91,7 +91,11 @@ fn pointer(job: &'static Job, team: team::Handle, address: *const c_void, pe: c_
         if number(pe) == team.core().me() {
             return Ok(address.cast_mut());
         }
-        Ok(team.core().ctx::<shmem_core::Shared>().ptr(object, number(pe))?.map_or(std::ptr::null_mut(), <*mut u8>::cast))
+        Ok(team
+            .core()
+            .ctx::<shmem_core::Shared>()
+            .ptr(object, number(pe))?
+            .map_or(std::ptr::null_mut(), <*mut u8>::cast))
     };
     find().unwrap_or(std::ptr::null_mut())
 }

@@ -94,7 +94,9 @@ impl<S: Sharing> Ctx<'_, S> {
         }
         let bytes = target.len() * size_of::<T>();
         // SAFETY: the target has the bytes, and so has the source, as the caller says; the word is a handle's first.
-        unsafe { self.link().put_signal(peer, self.lane, target.offset(), source.cast(), bytes, (word, signal.signal())) }
+        unsafe {
+            self.link().put_signal(peer, self.lane, target.offset(), source.cast(), bytes, (word, signal.signal()))
+        }
     }
 
     /// [`ibput`](Self::ibput) from a pointer.

@@ -46,7 +46,8 @@ impl Heap {
         if self.check().is_some() {
             return self.rest_of_block_at_address(address);
         }
-        let of_image = |image: &Image| (image.at..image.at + image.bytes).contains(&offset).then_some(image.at + image.bytes);
+        let of_image =
+            |image: &Image| (image.at..image.at + image.bytes).contains(&offset).then_some(image.at + image.bytes);
         let end = self.room.image.get().and_then(of_image).unwrap_or(self.room.user.end);
         Ok(SymSlice::new(self.found(offset, end - offset)?, offset, end - offset))
     }
@@ -112,7 +113,9 @@ impl Heap {
         // SAFETY: the caller vouches for what is replaced; a block lies in the segment, and begins a page, just checked.
         unsafe { self.segment().show_at(start, at, bytes) }?;
         if self.room.image.set(Image { start: start.addr(), bytes, at }).is_err() {
-            return Err(ErrorKind::BadMemory { start: start.addr(), bytes, why: "this heap has an image".into() }.into());
+            return Err(
+                ErrorKind::BadMemory { start: start.addr(), bytes, why: "this heap has an image".into() }.into()
+            );
         }
         Ok(())
     }

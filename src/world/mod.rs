@@ -289,12 +289,7 @@ impl World {
     /// The memory is valid for reading and writing; its pages may be replaced; no other thread writes to it meanwhile; and the
     /// block has only zeros on this PE, and is never freed.
     #[allow(unsafe_code)]
-    pub unsafe fn overlay(
-        &self,
-        block: &SymBox<'_, u8>,
-        start: *mut u8,
-        used: impl Fn(usize) -> bool,
-    ) -> Result<()> {
+    pub unsafe fn overlay(&self, block: &SymBox<'_, u8>, start: *mut u8, used: impl Fn(usize) -> bool) -> Result<()> {
         // SAFETY: the caller vouches for it.
         unsafe { self.core.heap().overlay(block, start, used) }
     }

@@ -3,7 +3,7 @@
 //! Each PE leads a process group, so that whatever it starts ends with it. Nothing here runs between fork and exec, so
 //! the standard library can use its fastest way to spawn.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{ErrorKind as Io, PipeReader};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -60,6 +60,7 @@ impl<'a> Spawner<'a> {
         };
         let child = Command::new(&self.job.program)
             .args(&self.job.args)
+            .envs(library_path().map(|path| ("LD_LIBRARY_PATH", path)))
             .envs(self.job.env.iter().map(|(name, value)| (name, value)))
             .env("SHMEM_RENDEZVOUS", self.address)
             .env("SHMEM_JOB_KEY", self.key)
@@ -81,6 +82,21 @@ impl Drop for Spawner<'_> {
             let _ = sched_setaffinity(None, mask);
         }
     }
+}
+
+/// Where a program finds shared libraries, with the place of the C interface of the launcher's own tree behind all others: for
+/// programs that were linked without being told where it is.
+fn library_path() -> Option<OsString> {
+    let place = std::env::current_exe().ok()?;
+    let folder = place.parent()?;
+    let tree = [folder.to_path_buf(), folder.with_file_name("lib")];
+    let library = tree.into_iter().find(|folder| folder.join("libshmem.so").exists())?;
+    let mut path = std::env::var_os("LD_LIBRARY_PATH").filter(|path| !path.is_empty()).unwrap_or_default();
+    if !path.is_empty() {
+        path.push(":");
+    }
+    path.push(library);
+    Some(path)
 }
 
 /// The processors of `mask`, one of each core before the second threads of any.

@@ -143,7 +143,8 @@ impl Stand<'_, '_> {
         spec.with(&mut |case| {
             let probe = clock.time(case, 2, 1)?.min;
             if coll.latest_algorithm() == Some(algorithm) {
-                let within = |range: RangeInclusive<usize>, value: f64| (value as usize).clamp(*range.start(), *range.end());
+                let within =
+                    |range: RangeInclusive<usize>, value: f64| (value as usize).clamp(*range.start(), *range.end());
                 let probe = probe.max(0.1);
                 let calls = within(CALLS, SAMPLE / probe);
                 // There is a barrier before each sample.
