@@ -89,7 +89,7 @@ pub use channel::Channel;
 pub use ctx::{Cmp, Ctx, Kernel, Private, Scope, Shared, Sharing, SigRef, Values};
 pub use elem::{AmoBits, AmoElem, AmoInt, Elem, Width};
 pub use error::{Error, ErrorKind, Result};
-pub use heap::{ExternalMemory, Reservation, SymBox, SymSlice};
+pub use heap::{Addresses, ExternalMemory, Reservation, SymBox, SymSlice};
 pub use team::{Calling, Meeting, Team};
 pub use transport::roce::sim::turns::Fault;
 pub use world::{Builder, World, local, run, simulate};

@@ -182,13 +182,22 @@ fn all_to_all<T: Elem>(
     }
     let (dst, sst) = (dst as usize, sst as usize);
     let (dest, source) = (job.object(dest, extent(dst, all))?, job.object(source, extent(sst, all))?);
+    if set.is_world() {
+        return job.teams.world().collective(job.world, |coll| match (dst, sst) {
+            (1, 1) => coll.all_to_all(dest, source),
+            _ => coll.all_to_all_strided(dest, dst, source, sst, len),
+        });
+    }
     set.meet()?;
     if len > 0 {
         let target = dest.slice(set.me * len * dst..)?;
         for member in (0..set.len).map(|distance| (set.me + distance) % set.len) {
             let from = source.slice(member * len * sst..)?.as_ptr().cast_const();
+            // One after the other, they are one block.
+            let (block, count) = if (dst, sst) == (1, 1) { (len, 1) } else { (1, len) };
+            let (dst, sst) = (dst.max(block), sst.max(block));
             // SAFETY: the block ends within the source, of which the extent has been looked up.
-            unsafe { set.ctx.ibput_raw(target, dst, from, sst, 1, len, set.pe(member)) }?;
+            unsafe { set.ctx.ibput_raw(target, dst, from, sst, block, count, set.pe(member)) }?;
         }
     }
     set.complete()

@@ -68,7 +68,7 @@ fn broadcast<T: Elem>(
 
 /// A target of a length that depends on what the others bring.
 pub(crate) fn open_ended<T: Elem>(job: &'static Job, dest: *mut T) -> Result<SymSlice<'static, T>> {
-    if dest.is_null() { job.object(dest, 0) } else { job.world.rest_at_address(dest.cast())?.cast() }
+    if dest.is_null() { job.object(dest, 0) } else { job.at.rest(dest.cast())?.cast() }
 }
 
 fn collect<T: Elem>(name: &'static str, team: Handle, dest: *mut T, source: *const T, nelems: usize) -> c_int {

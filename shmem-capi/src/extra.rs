@@ -194,7 +194,7 @@ export! {
         team: Handle, dest: *mut u8, source: *const u8, nelems: usize, request: *mut Request,
     ) -> c_int {
         start(NAME, team, request, |job, coll, _| {
-            let dest = if dest.is_null() { job.object(dest, 0)? } else { job.world.rest_of_block_at_address(dest)? };
+            let dest = if dest.is_null() { job.object(dest, 0)? } else { job.at.rest_of_block(dest)? };
             Ok(coll.start_all_gather_v(dest, job.object(source, nelems)?))
         })
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
 use std::sync::{Mutex, Once, PoisonError};
 use std::time::Duration;
 
-use shmem_core::{Builder, Elem, Error, ErrorKind, Result, SymSlice, World};
+use shmem_core::{Addresses, Builder, Elem, Error, ErrorKind, Result, SymSlice, World};
 
 use crate::ctx::Context;
 use crate::fail::{ERROR_STATUS, fail};
@@ -22,6 +22,7 @@ pub(crate) struct Job {
     /// Of no length, for where C gives any address, or none.
     nothing: SymSlice<'static, u64>,
     pub(crate) world: &'static World,
+    pub(crate) at: Addresses<'static>,
     /// What the globals of the program take of the heap.
     pub(crate) globals: usize,
 }
@@ -40,13 +41,25 @@ pub(crate) fn current() -> Option<&'static Job> {
     unsafe { CURRENT.load(Ordering::Acquire).as_ref() }
 }
 
+/// The job, which a function needs.
+#[inline(always)]
+pub(crate) fn started(name: &'static str) -> &'static Job {
+    current().unwrap_or_else(|| not_started(name))
+}
+
+/// What a function returns; an error ends the job.
+#[inline(always)]
+pub(crate) fn done<R>(name: &'static str, outcome: Result<R>) -> R {
+    match outcome {
+        Ok(result) => result,
+        Err(error) => fail(name, &error),
+    }
+}
+
 /// Runs the body of a function that needs a job; an error ends the job.
 #[inline(always)]
 pub(crate) fn run<R>(name: &'static str, f: impl FnOnce(&'static Job) -> Result<R>) -> R {
-    match current() {
-        Some(job) => f(job).unwrap_or_else(|error| fail(name, &error)),
-        None => not_started(name),
-    }
+    done(name, f(started(name)))
 }
 
 #[cold]
@@ -58,7 +71,7 @@ impl Job {
     /// The symmetric object of `len` elements at an address; of none, whatever the address is.
     #[inline(always)]
     pub(crate) fn object<T: Elem>(&self, address: *const T, len: usize) -> Result<SymSlice<'static, T>> {
-        if len == 0 { self.nothing.cast() } else { self.world.object_at_address(address, len) }
+        if len == 0 { self.nothing.cast() } else { self.at.object(address, len) }
     }
 
     /// Bytes of some elements at an address, aligned in any way.
@@ -97,7 +110,7 @@ fn make() -> Result<Job> {
     let context = Context::of_world(world, teams.world());
     let nothing = world.team().workspace().slice(..0)?.cast()?;
     world.barrier_all()?;
-    Ok(Job { teams, context, nothing, world, globals: taken })
+    Ok(Job { teams, context, nothing, world, at: world.addresses(), globals: taken })
 }
 
 /// Ends the job, if there is one. Collective.

@@ -42,7 +42,7 @@ fn free(name: &'static str, block: *mut c_void) {
     if !block.is_null() {
         run(name, |job| {
             job.teams.world().settle();
-            job.world.free(job.world.block_at_address(block.cast())?)
+            job.world.free(job.at.block(block.cast())?)
         });
     }
 }
@@ -57,7 +57,7 @@ fn reallocate(name: &'static str, block: *mut c_void, size: usize) -> *mut c_voi
     }
     run(name, |job| {
         job.teams.world().settle();
-        let mut held = job.world.block_at_address(block.cast())?;
+        let mut held = job.at.block(block.cast())?;
         let changed = job.world.realloc(&mut held, size);
         address(name, job, changed.map(|()| held))
     })

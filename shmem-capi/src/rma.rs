@@ -5,11 +5,11 @@ use std::ffi::{c_int, c_void};
 use shmem_core::{ErrorKind, Result, SigRef, SymSlice};
 
 use crate::ctx::Handle;
-use crate::job::{Job, run};
+use crate::job::{Job, done, run, started};
 use crate::signal::signal;
 use crate::types::{LongDouble, pe as number};
 
-/// Puts `len` elements of `size` bytes.
+/// Puts `len` elements of `size` bytes. (No closure: it would be one for all that put, and not be inlined.)
 #[inline(always)]
 #[expect(clippy::too_many_arguments, reason = "the specification's arguments")]
 pub(crate) fn put(
@@ -22,11 +22,10 @@ pub(crate) fn put(
     pe: c_int,
     nbi: bool,
 ) {
-    run(name, |job| {
-        let target = job.bytes(dest, len, size)?;
-        // SAFETY: C gives a source of as many elements.
-        unsafe { job.context(ctx)?.put_raw(target, source.cast(), number(pe), nbi) }
-    })
+    let job = started(name);
+    let (target, ctx) = (done(name, job.bytes(dest, len, size)), done(name, job.context(ctx)));
+    // SAFETY: C gives a source of as many elements.
+    done(name, unsafe { ctx.put_raw(target, source.cast(), number(pe), nbi) });
 }
 
 /// Gets `len` elements of `size` bytes.
@@ -42,16 +41,14 @@ pub(crate) fn get(
     pe: c_int,
     nbi: bool,
 ) {
-    run(name, |job| {
-        let source = job.bytes(source, len, size)?;
-        // SAFETY: C gives a target of as many elements.
-        unsafe { job.context(ctx)?.get_raw(dest.cast(), source, number(pe), nbi) }
-    })
+    let job = started(name);
+    let (source, ctx) = (done(name, job.bytes(source, len, size)), done(name, job.context(ctx)));
+    // SAFETY: C gives a target of as many elements.
+    done(name, unsafe { ctx.get_raw(dest.cast(), source, number(pe), nbi) });
 }
 
 /// Puts with a signal behind it.
 #[inline(always)]
-#[expect(clippy::too_many_arguments, reason = "the specification's arguments")]
 fn put_signal(
     name: &'static str,
     ctx: Handle,
@@ -61,11 +58,11 @@ fn put_signal(
     (word, value, op): (*mut u64, u64, c_int),
     pe: c_int,
 ) {
-    run(name, |job| {
-        let (target, signal): (_, SigRef<'_>) = (job.bytes(dest, len, size)?, signal(job, word, value, op)?);
-        // SAFETY: C gives a source of as many elements.
-        unsafe { job.context(ctx)?.put_signal_raw(target, source.cast(), signal, number(pe)) }
-    })
+    let job = started(name);
+    let (target, ctx) = (done(name, job.bytes(dest, len, size)), done(name, job.context(ctx)));
+    let signal: SigRef<'_> = done(name, signal(job, word, value, op));
+    // SAFETY: C gives a source of as many elements.
+    done(name, unsafe { ctx.put_signal_raw(target, source.cast(), signal, number(pe)) });
 }
 
 /// Blocks of elements at strides, in C's elements: of `size` bytes, `block` of them in each of `count` blocks.

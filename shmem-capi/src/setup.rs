@@ -56,7 +56,7 @@ export! {
 
     ["shmem_addr_accessible"] fn(address: *const c_void, pe: c_int) -> c_int {
         run(NAME, |job| {
-            let symmetric = job.world.object_at_address(address.cast::<u8>(), 1).is_ok();
+            let symmetric = job.at.object(address.cast::<u8>(), 1).is_ok();
             Ok((symmetric && number(pe) < job.world.n_pes()).into())
         })
     }
@@ -87,7 +87,7 @@ export! {
 fn pointer(job: &'static Job, team: team::Handle, address: *const c_void, pe: c_int) -> *mut c_void {
     let find = || -> Result<*mut c_void> {
         let team = job.teams.get(team)?;
-        let object = job.world.object_at_address(address.cast::<u8>(), 1)?;
+        let object = job.at.object(address.cast::<u8>(), 1)?;
         if number(pe) == team.core().me() {
             return Ok(address.cast_mut());
         }

@@ -79,9 +79,10 @@ macro_rules! sets {
                 ivars: *mut $t, nelems: usize, $($out: $out_t,)? status: *const c_int, op: c_int, values: *const $t,
             ) -> $ret {
                 run(NAME, |job| {
-                    // SAFETY: C gives a status of as many elements, or none, and as many values.
-                    let (($variables, $status), $values) =
-                        unsafe { (set(job, ivars, nelems, status)?, each(values, nelems)) };
+                    // SAFETY: C gives a status of as many elements, or none.
+                    let ($variables, $status) = unsafe { set(job, ivars, nelems, status) }?;
+                    // SAFETY: C gives as many values.
+                    let $values = unsafe { each(values, nelems) };
                     let ($ctx, $cmp) = (job.context(Handle::DEFAULT)?, cmp(op)?);
                     $(let $indices = $out;)?
                     $call

@@ -8,85 +8,129 @@ use crate::elem::Elem;
 use crate::error::{Error, ErrorKind, Result};
 use crate::heap::{Heap, MAX_ALIGN, SymBox, SymSlice};
 
-/// Memory of the program that is a block of the heap.
-pub(super) struct Image {
+/// Addresses of this process behind which there are offsets of the heap.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part {
     start: usize,
     bytes: usize,
-    /// The block's offset.
+    /// The offset of the first byte.
     at: usize,
 }
 
-impl Image {
+impl Part {
     /// The offset of `bytes` at an address, if all of them lie in it.
+    #[inline(always)]
     fn offset_of(&self, address: usize, bytes: usize) -> Option<usize> {
-        within(address.wrapping_sub(self.start), bytes, self.bytes).map(|from| self.at + from)
+        let from = address.wrapping_sub(self.start);
+        (bytes <= self.bytes && from <= self.bytes - bytes).then(|| self.at + from)
+    }
+
+    /// The offset behind the last byte, if one lies in it.
+    fn end_of(&self, offset: usize) -> Option<usize> {
+        (self.at..self.at + self.bytes).contains(&offset).then_some(self.at + self.bytes)
     }
 }
 
-impl Heap {
-    /// The object of `len` elements at an address of this process.
+/// Symmetric objects by their addresses in this process, for bindings of languages that know no handles; see
+/// [`World::addresses`](crate::World::addresses). Nothing here is collective.
+#[derive(Clone, Copy, Debug)]
+pub struct Addresses<'w> {
+    heap: &'w Heap,
+    user: Part,
+    /// The overlay, if there was one.
+    image: Part,
+}
+
+impl<'w> Addresses<'w> {
+    /// The object of `len` elements at an address. Whether it is allocated is looked at in checked mode only.
+    ///
+    /// # Errors
+    /// [`NotSymmetric`](ErrorKind::NotSymmetric), [`Misaligned`](ErrorKind::Misaligned), [`Overflow`](ErrorKind::Overflow);
+    /// in checked mode, [`NotAllocated`](ErrorKind::NotAllocated).
     #[inline(always)]
-    pub(crate) fn object_at_address<T: Elem>(&self, address: *const T, len: usize) -> Result<SymSlice<'_, T>> {
+    pub fn object<T: Elem>(&self, address: *const T, len: usize) -> Result<SymSlice<'w, T>> {
         let Some(bytes) = len.checked_mul(size_of::<T>()) else {
             return Err(ErrorKind::Overflow { count: len, size: size_of::<T>() }.into());
         };
-        let Some(offset) = self.offset_of_address(address.addr(), bytes) else {
+        let Some(offset) = self.offset_of(address.addr(), bytes) else {
             return Err(self.not_symmetric(address.addr(), bytes));
         };
         if !address.is_aligned() {
             return Err(ErrorKind::Misaligned { offset, align: align_of::<T>() }.into());
         }
-        let heap = if self.gate.open() != 0 { self } else { self.found(offset, bytes)? };
+        let heap = if self.heap.gate.open() != 0 { self.heap } else { self.found(offset, bytes)? };
         Ok(SymSlice::new(heap, offset, len))
     }
 
-    /// The longest object of bytes at an address: to the end of the heap or of the image; in checked mode, of its block.
-    pub(crate) fn rest_at_address(&self, address: usize) -> Result<SymSlice<'_, u8>> {
-        let offset = self.offset_of_address(address, 0).ok_or_else(|| self.not_symmetric(address, 1))?;
-        if self.check().is_some() {
-            return self.rest_of_block_at_address(address);
+    /// The longest object of bytes at an address, for calls that learn later how much of it they need: to the end of the heap or
+    /// of the overlay; in checked mode, to the end of its allocation.
+    ///
+    /// # Errors
+    /// As [`object`](Self::object).
+    pub fn rest(&self, address: *const u8) -> Result<SymSlice<'w, u8>> {
+        if self.heap.check().is_some() {
+            return self.rest_of_block(address);
         }
-        let of_image =
-            |image: &Image| (image.at..image.at + image.bytes).contains(&offset).then_some(image.at + image.bytes);
-        let end = self.room.image.get().and_then(of_image).unwrap_or(self.room.user.end);
+        let offset = self.offset_of(address.addr(), 0).ok_or_else(|| self.not_symmetric(address.addr(), 1))?;
+        let end = self.image.end_of(offset).unwrap_or(self.user.at + self.user.bytes);
         Ok(SymSlice::new(self.found(offset, end - offset)?, offset, end - offset))
     }
 
-    /// The longest object of bytes at an address that is one block's.
-    pub(crate) fn rest_of_block_at_address(&self, address: usize) -> Result<SymSlice<'_, u8>> {
-        let offset = self.offset_of_address(address, 0).ok_or_else(|| self.not_symmetric(address, 1))?;
-        let end = self.arena().end_of(offset);
+    /// The part of an allocation that begins at an address.
+    ///
+    /// # Errors
+    /// [`NotSymmetric`](ErrorKind::NotSymmetric), [`NotAllocated`](ErrorKind::NotAllocated).
+    pub fn rest_of_block(&self, address: *const u8) -> Result<SymSlice<'w, u8>> {
+        let offset = self.offset_of(address.addr(), 0).ok_or_else(|| self.not_symmetric(address.addr(), 1))?;
+        let end = self.heap.arena().end_of(offset);
         let bytes = end.ok_or(ErrorKind::NotAllocated { offset, end: offset.saturating_add(1) })? - offset;
         Ok(SymSlice::new(self.found(offset, bytes)?, offset, bytes))
     }
 
+    /// The allocation that begins at an address, of which the owner has been dropped.
+    ///
+    /// # Errors
+    /// As [`rest_of_block`](Self::rest_of_block).
+    pub fn block(&self, address: *const u8) -> Result<SymBox<'w, u8>> {
+        let offset = self.offset_of(address.addr(), 0).ok_or_else(|| self.not_symmetric(address.addr(), 1))?;
+        let bytes = self.heap.arena().block(offset);
+        let bytes = bytes.ok_or(ErrorKind::NotAllocated { offset, end: offset.saturating_add(1) })?;
+        Ok(SymBox::new(SymSlice::new(self.heap.find(offset, bytes)?, offset, bytes)))
+    }
+
+    #[inline(always)]
+    fn offset_of(&self, address: usize, bytes: usize) -> Option<usize> {
+        self.user.offset_of(address, bytes).or_else(|| self.image.offset_of(address, bytes))
+    }
+
     /// That to which handles point, where the gate is closed: in checked mode, it depends on the allocation.
     #[cold]
-    fn found(&self, offset: usize, bytes: usize) -> Result<&Heap> {
-        self.require_own_process()?;
-        match self.check() {
-            Some(_) => self.find(offset, bytes),
-            None => Ok(self),
+    fn found(&self, offset: usize, bytes: usize) -> Result<&'w Heap> {
+        self.heap.require_own_process()?;
+        match self.heap.check() {
+            Some(_) => self.heap.find(offset, bytes),
+            None => Ok(self.heap),
         }
     }
 
-    /// The offset of `bytes` at an address, if all of them lie in the user's heap or in the image.
-    #[inline(always)]
-    pub(crate) fn offset_of_address(&self, address: usize, bytes: usize) -> Option<usize> {
+    #[cold]
+    fn not_symmetric(&self, address: usize, bytes: usize) -> Error {
+        let Part { start, bytes: all, .. } = self.user;
+        ErrorKind::NotSymmetric { address, bytes, heap: start..start + all }.into()
+    }
+}
+
+impl Heap {
+    /// Objects by addresses; made after the overlay, if there is to be one.
+    pub(crate) fn addresses(&self) -> Addresses<'_> {
         let user = &self.room.user;
-        let from = address.wrapping_sub(self.start.as_ptr().addr()).wrapping_sub(user.start);
-        match within(from, bytes, user.len()) {
-            Some(from) => Some(user.start + from),
-            None => self.room.image.get()?.offset_of(address, bytes),
+        let start = self.start.as_ptr().addr().wrapping_add(user.start);
+        let none = Part { start: 0, bytes: 0, at: 0 };
+        Addresses {
+            heap: self,
+            user: Part { start, bytes: user.len(), at: user.start },
+            image: self.room.image.get().copied().unwrap_or(none),
         }
-    }
-
-    /// The block that begins at an address, with all of its bytes.
-    pub(crate) fn block_at_address(&self, address: usize) -> Result<SymBox<'_, u8>> {
-        let offset = self.offset_of_address(address, 0).ok_or_else(|| self.not_symmetric(address, 1))?;
-        let bytes = self.arena().block(offset);
-        let bytes = bytes.ok_or(ErrorKind::NotAllocated { offset, end: offset.saturating_add(1) })?;
-        Ok(SymBox::new(SymSlice::new(self.find(offset, bytes)?, offset, bytes)))
     }
 
     /// Makes what is at `start` this PE's copy of a block, which it fills, in whole pages: what it holds is copied, and the
@@ -112,26 +156,13 @@ impl Heap {
         }
         // SAFETY: the caller vouches for what is replaced; a block lies in the segment, and begins a page, just checked.
         unsafe { self.segment().show_at(start, at, bytes) }?;
-        if self.room.image.set(Image { start: start.addr(), bytes, at }).is_err() {
+        if self.room.image.set(Part { start: start.addr(), bytes, at }).is_err() {
             return Err(
                 ErrorKind::BadMemory { start: start.addr(), bytes, why: "this heap has an image".into() }.into()
             );
         }
         Ok(())
     }
-
-    #[cold]
-    fn not_symmetric(&self, address: usize, bytes: usize) -> Error {
-        let user = &self.room.user;
-        let start = self.start.as_ptr().addr() + user.start;
-        ErrorKind::NotSymmetric { address, bytes, heap: start..start + user.len() }.into()
-    }
-}
-
-/// `from`, if so many bytes from there on end within `len`.
-#[inline(always)]
-fn within(from: usize, bytes: usize, len: usize) -> Option<usize> {
-    (bytes <= len && from <= len - bytes).then_some(from)
 }
 
 #[cfg(test)]
@@ -160,8 +191,9 @@ mod tests {
             // SAFETY: the pages are this thread's alone, and all used.
             unsafe { world.overlay(&block, start, |_| true) }?;
             world.barrier_all()?;
-            let word = world.object_at_address(start.wrapping_add(PAGE).cast::<u64>(), 2)?;
+            let word = world.addresses().object(start.wrapping_add(PAGE).cast::<u64>(), 2)?;
             assert_eq!(word.read(0)?, 0x0101010101010101 * (me as u64 + 1));
+            world.barrier_all()?;
             ctx.p(word, 77 + me as u64, (me + 1) % n)?;
             world.barrier_all()?;
             // SAFETY: the word is there, and everybody is done with it.
@@ -178,17 +210,17 @@ mod tests {
         let world = World::builder().heap(4 * PAGE).build().unwrap();
         let block = world.alloc::<u32>(16).unwrap();
         let start = block.sym().as_ptr();
-        let size = world.heap_size();
-        assert_eq!(world.object_at_address(start.wrapping_add(3), 5).unwrap().offset(), block.sym().offset() + 12);
-        assert!(world.object_at_address(start, size / 4 + 1).is_err());
-        assert!(world.object_at_address(start, usize::MAX).is_err());
-        assert!(world.object_at_address(start.wrapping_byte_add(2), 1).is_err());
+        let (size, at) = (world.heap_size(), world.addresses());
+        assert_eq!(at.object(start.wrapping_add(3), 5).unwrap().offset(), block.sym().offset() + 12);
+        assert!(at.object(start, size / 4 + 1).is_err());
+        assert!(at.object(start, usize::MAX).is_err());
+        assert!(at.object(start.wrapping_byte_add(2), 1).is_err());
         let local = 5_u32;
-        let error = world.object_at_address(&raw const local, 1).unwrap_err().to_string();
+        let error = at.object(&raw const local, 1).unwrap_err().to_string();
         assert!(error.contains(&format!("{:#x}", (&raw const local).addr())), "{error}");
-        assert!(world.block_at_address(start.wrapping_add(1).cast()).is_err());
-        assert_eq!(world.block_at_address(start.cast()).unwrap().sym().len(), 64);
+        assert!(at.block(start.wrapping_add(1).cast()).is_err());
+        assert_eq!(at.block(start.cast()).unwrap().sym().len(), 64);
         world.free(block).unwrap();
-        assert!(world.block_at_address(start.cast()).is_err());
+        assert!(at.block(start.cast()).is_err());
     }
 }

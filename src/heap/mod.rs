@@ -37,6 +37,7 @@ pub use check::Reservation;
 pub(crate) use check::{Check, Site, User, place};
 pub use external::ExternalMemory;
 pub(crate) use gate::{Gate, Page};
+pub use image::Addresses;
 pub(crate) use journal::{HeapCall, Journal};
 pub(crate) use memory::Memory;
 pub(crate) use segment::{Segment, Start, ticks};
@@ -45,7 +46,7 @@ pub(crate) use slice::{load, store};
 
 use crate::error::{ErrorKind, Result};
 use check::NO_BIRTH;
-use image::Image;
+use image::Part;
 
 /// This PE's segment with the allocations in it. Handles point here, so two worlds cannot be mixed up.
 ///
@@ -68,7 +69,7 @@ struct Room {
     segment: Segment,
     /// The user's heap, in offsets.
     user: Range<usize>,
-    image: OnceLock<Image>,
+    image: OnceLock<Part>,
     arena: Mutex<Arena>,
     journal: Mutex<Journal>,
     me: usize,

@@ -30,7 +30,7 @@ use crate::elem::Elem;
 use crate::error::Error;
 use crate::error::{ErrorKind, Result};
 use crate::group::{EMPTY, FOREIGN, HOLDS_LOCK, HUGE, NO_ROOM, OF_BLOCK};
-use crate::heap::{Check, GRAIN, HeapCall, Reservation, SymBox, SymSlice, User};
+use crate::heap::{Addresses, Check, GRAIN, HeapCall, Reservation, SymBox, SymSlice, User};
 use crate::sync::Call;
 use crate::team::Team;
 use crate::watch::lookout::Open;
@@ -239,41 +239,10 @@ impl World {
         Ok(SymSlice::new(heap, offset, len))
     }
 
-    /// The object of `len` elements at an address of this process, in the symmetric heap or in an
-    /// [overlay](Self::overlay): for bindings of languages that know no handles. Whether it is allocated is looked at in checked
-    /// mode only. Not collective.
-    ///
-    /// # Errors
-    /// [`NotSymmetric`](ErrorKind::NotSymmetric), [`Misaligned`](ErrorKind::Misaligned), [`Overflow`](ErrorKind::Overflow);
-    /// in checked mode, [`NotAllocated`](ErrorKind::NotAllocated).
-    #[inline(always)]
-    pub fn object_at_address<T: Elem>(&self, address: *const T, len: usize) -> Result<SymSlice<'_, T>> {
-        self.core.heap().object_at_address(address, len)
-    }
-
-    /// The longest object of bytes that begins at an address of this process: to the end of the heap or of the overlay; in
-    /// checked mode, to the end of its allocation. For calls that learn later how much of it they need. Not collective.
-    ///
-    /// # Errors
-    /// As [`object_at_address`](Self::object_at_address).
-    pub fn rest_at_address(&self, address: *const u8) -> Result<SymSlice<'_, u8>> {
-        self.core.heap().rest_at_address(address.addr())
-    }
-
-    /// The part of an allocation that begins at an address of this process. Not collective.
-    ///
-    /// # Errors
-    /// [`NotSymmetric`](ErrorKind::NotSymmetric), [`NotAllocated`](ErrorKind::NotAllocated).
-    pub fn rest_of_block_at_address(&self, address: *const u8) -> Result<SymSlice<'_, u8>> {
-        self.core.heap().rest_of_block_at_address(address.addr())
-    }
-
-    /// The allocation that begins at an address of this process, of which the owner has been dropped. Not collective.
-    ///
-    /// # Errors
-    /// [`NotSymmetric`](ErrorKind::NotSymmetric), [`NotAllocated`](ErrorKind::NotAllocated).
-    pub fn block_at_address(&self, address: *const u8) -> Result<SymBox<'_, u8>> {
-        self.core.heap().block_at_address(address.addr())
+    /// Symmetric objects by their addresses in this process, in the heap or in an [overlay](Self::overlay) that was made before:
+    /// for bindings of languages that know no handles.
+    pub fn addresses(&self) -> Addresses<'_> {
+        self.core.heap().addresses()
     }
 
     /// Makes memory of the program, at `start` and as long as `block`, this PE's copy of that block: with what it holds, and

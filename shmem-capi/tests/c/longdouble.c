@@ -16,6 +16,7 @@ int main(void)
     shmem_barrier_all();
     CHECK(there == fine * (left + 1));
     CHECK(shmem_longdouble_g(&there, right) == fine * (me + 1));
+    shmem_barrier_all();
     shmem_ctx_longdouble_p(SHMEM_CTX_DEFAULT, &there, -fine, right);
     shmem_quiet();
     CHECK(shmem_ctx_longdouble_g(SHMEM_CTX_DEFAULT, &there, right) == -fine);
