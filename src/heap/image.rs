@@ -167,7 +167,6 @@ impl Heap {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::{Shared, World, local};
 
     const PAGE: usize = 4096;

@@ -4,11 +4,14 @@
 //! - `plan`: what the PEs decide at start-up from what all of them bring;
 //! - `network`: how this PE gets to other hosts;
 //! - `after`: going on after a loss;
+//! - `overlay`: memory of the program as a part of the heap;
 //! - `local`: PEs as threads of one process.
 
 mod after;
 mod local;
 mod network;
+#[allow(unsafe_code)]
+mod overlay;
 pub(crate) mod plan;
 mod start;
 
@@ -243,24 +246,6 @@ impl World {
     /// for bindings of languages that know no handles.
     pub fn addresses(&self) -> Addresses<'_> {
         self.core.heap().addresses()
-    }
-
-    /// Makes memory of the program, at `start` and as long as `block`, this PE's copy of that block: with what it holds, and
-    /// where it is. So the global variables of a program become symmetric. Both are whole pages. The memory stays what it is
-    /// when the world ends. Not collective; a world has one overlay.
-    ///
-    /// Pages for which `used` (given their first byte's distance from `start`) says no are taken for zero, and not looked at.
-    ///
-    /// # Errors
-    /// [`Misaligned`](ErrorKind::Misaligned), [`BadMemory`](ErrorKind::BadMemory) for a second one, [`Os`](ErrorKind::Os).
-    ///
-    /// # Safety
-    /// The memory is valid for reading and writing; its pages may be replaced; no other thread writes to it meanwhile; and the
-    /// block has only zeros on this PE, and is never freed.
-    #[allow(unsafe_code)]
-    pub unsafe fn overlay(&self, block: &SymBox<'_, u8>, start: *mut u8, used: impl Fn(usize) -> bool) -> Result<()> {
-        // SAFETY: the caller vouches for it.
-        unsafe { self.core.heap().overlay(block, start, used) }
     }
 
     /// Reserves this PE's copy of `object` for a library above this one, which works on it by itself until the result is
