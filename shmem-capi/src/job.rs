@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
 use std::sync::{Mutex, Once, PoisonError};
 use std::time::Duration;
 
+use shmem_collectives::Selection;
 use shmem_core::{Addresses, Builder, Elem, Error, ErrorKind, Result, SymSlice, World};
 
 use crate::ctx::Context;
@@ -105,6 +106,8 @@ pub(crate) fn start(name: &'static str, level: c_int) {
 fn make() -> Result<Job> {
     let globals = globals::find();
     let world = Builder::from_env()?.heap_besides(globals.as_ref().map_or(0, globals::Globals::needs)).build()?.leak();
+    // A bad setting is found here, and not by the first collective.
+    Selection::new(world.config())?;
     let taken = globals::share(world, globals)?;
     let teams = Teams::new(world);
     let context = Context::of_world(world, teams.world());
