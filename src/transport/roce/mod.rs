@@ -75,6 +75,11 @@ impl<N: Nic> Network<N> {
         self.lines[to.lane * self.n_pes + to.pe].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The lines that have a queue.
+    fn connected(&self) -> Arc<[To]> {
+        Arc::clone(&self.connected.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// Runs `use_it` on a queue that is connected, works, and has room, or does nothing.
     fn with_room<R: Default>(&self, to: To, use_it: impl FnOnce(&mut Queue, usize) -> Result<R>) -> Result<R> {
         let mut line = self.line(to);
@@ -136,7 +141,7 @@ impl<N: Nic> Network<N> {
 
     /// Settles a lane, or all. Whether nothing is under way any more.
     fn settle_all(&self, lane: Option<usize>) -> Result<bool> {
-        let connected = Arc::clone(&self.connected.lock().unwrap_or_else(PoisonError::into_inner));
+        let connected = self.connected();
         let mut those = connected.iter().filter(|to| lane.is_none_or(|lane| lane == to.lane));
         those.try_fold(true, |all, &to| Ok(self.settle(to, &mut self.line(to))? && all))
     }
@@ -309,12 +314,18 @@ impl<N: Nic> Endpoint for Network<N> {
     }
 
     fn quiet(&self, lane: Option<usize>) -> Result<bool> {
-        self.settle_all(lane)
+        let settled = self.settle_all(lane);
+        // Another call may have found a failure before: one of another thread, that waited or wanted pieces of the pool.
+        for &to in self.connected().iter().filter(|to| lane.is_none_or(|lane| lane == to.lane)) {
+            if let Some(failure) = self.line(to).queue.as_mut().and_then(Queue::owed_to_quiet) {
+                return Err(self.failed(to.pe, failure));
+            }
+        }
+        settled
     }
 
     fn forget(&self, owner: usize) {
-        let connected = Arc::clone(&self.connected.lock().unwrap_or_else(PoisonError::into_inner));
-        for &to in connected.iter() {
+        for &to in self.connected().iter() {
             if let Some(queue) = &mut self.line(to).queue {
                 queue.forget(owner);
             }
@@ -323,13 +334,12 @@ impl<N: Nic> Endpoint for Network<N> {
 
     fn idle(&self, awaited: Awaited) -> Result<Rest> {
         // What fails tells of it though it is not signaled, so nothing need be closed: that would be a packet for each wait.
-        let connected = Arc::clone(&self.connected.lock().unwrap_or_else(PoisonError::into_inner));
-        connected.iter().try_for_each(|&to| self.reap(to, &mut self.line(to)))?;
+        self.connected().iter().try_for_each(|&to| self.reap(to, &mut self.line(to)))?;
         self.nic.idle(awaited)
     }
 
     fn call(&self, pe: Option<usize>) -> Result<()> {
-        let connected = Arc::clone(&self.connected.lock().unwrap_or_else(PoisonError::into_inner));
+        let connected = self.connected();
         let lane = 0;
         let works = |to: &To| self.line(*to).queue.as_ref().is_some_and(|queue| queue.failure().is_none());
         let mut those: Vec<To> = connected.iter().filter(|to| to.lane == lane && works(to)).copied().collect();
@@ -356,6 +366,8 @@ mod tests {
     #[derive(Default)]
     struct Keeper {
         inline: usize,
+        /// From this one on, its requests fail.
+        fails_from: Option<u64>,
         /// By chain: what each request does, and with how many bytes.
         chains: Mutex<Vec<Vec<(Verb, usize)>>>,
         ended: Mutex<Vec<Completion>>,
@@ -381,7 +393,11 @@ mod tests {
             };
             self.chains.lock().unwrap().push(chain.iter().map(|one| (one.verb, bytes(one.local))).collect());
             let ended = chain.iter().filter(|one| one.signaled);
-            let ended = ended.map(|one| Completion { number: one.number, outcome: Outcome::Done });
+            let outcome = |number| match self.fails_from {
+                Some(first) if number >= first => Outcome::Refused("no".into()),
+                _ => Outcome::Done,
+            };
+            let ended = ended.map(|one| Completion { number: one.number, outcome: outcome(one.number) });
             self.ended.lock().unwrap().extend(ended);
             Ok(())
         }
@@ -393,8 +409,11 @@ mod tests {
     }
 
     fn network(inline: usize) -> (Network<Keeper>, Segment) {
+        over(Keeper { inline, ..Keeper::default() })
+    }
+
+    fn over(nic: Keeper) -> (Network<Keeper>, Segment) {
         let (memory, _) = Segment::create(Pool::BYTES, 0).unwrap();
-        let nic = Keeper { inline, ..Keeper::default() };
         (Network::new(nic, 2, 0..Pool::BYTES, Memory::new(Base::of(&memory))), memory)
     }
 
@@ -434,6 +453,19 @@ mod tests {
         let bytes = [1; 8];
         let taken = network.put(TO, 64, early(&bytes), Some((8, Signal::Set(1)))).unwrap();
         assert_eq!((taken.bytes, taken.signaled), (8, false), "the card takes nothing within requests");
+    }
+
+    #[test]
+    fn a_quiet_tells_of_a_failure_that_another_call_has_found() {
+        let (network, _memory) = over(Keeper { inline: 0, fails_from: Some(1), ..Keeper::default() });
+        network.put(TO, 64, early(&[1; 8]), None).unwrap();
+        let refused = |error: Error| matches!(error.kind(), ErrorKind::Fabric { pe: 1, .. });
+        assert!(network.idle(Awaited::Word).is_err_and(refused), "who waits finds it");
+        assert_eq!(network.idle(Awaited::Word).unwrap(), Rest::Not, "once");
+        assert!(network.quiet(Some(3)).unwrap(), "another lane has nothing to do with it");
+        assert!(network.quiet(Some(TO.lane)).is_err_and(refused), "what was put is lost");
+        assert!(network.quiet(None).unwrap(), "nothing was lost since");
+        assert!(network.put(TO, 64, early(&[1; 8]), None).is_err_and(refused));
     }
 
     #[test]

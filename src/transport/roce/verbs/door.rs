@@ -6,7 +6,7 @@
 
 use std::io::{ErrorKind as Io, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -164,15 +164,13 @@ impl Porter {
     fn wait(&self) -> Option<(bool, bool, Vec<bool>)> {
         let tick = Timespec { tv_sec: 1, tv_nsec: 0 };
         loop {
-            let mut looked = vec![(self.stop.as_fd(), true), (self.listener.as_fd(), true)];
-            looked.push((self.card.events(), self.failed.get().is_none()));
-            looked.extend(self.visitors.iter().map(|visitor| (visitor.stream.as_fd(), true)));
-            let mut polled: Vec<PollFd<'_>> = looked
-                .iter()
-                .map(|(of, wanted)| {
-                    PollFd::from_borrowed_fd(*of, if *wanted { PollFlags::IN } else { PollFlags::empty() })
-                })
-                .collect();
+            // Where the device has failed, its events would wake for ever: the door itself takes their place.
+            let events = if self.failed.get().is_none() { self.card.events() } else { self.stop.as_fd() };
+            let looked = [self.stop.as_fd(), self.listener.as_fd(), events];
+            let visitors = self.visitors.iter().map(|visitor| visitor.stream.as_fd());
+            let looked: Vec<BorrowedFd<'_>> = looked.into_iter().chain(visitors).collect();
+            let mut polled: Vec<PollFd<'_>> =
+                looked.iter().map(|of| PollFd::from_borrowed_fd(*of, PollFlags::IN)).collect();
             match poll(&mut polled, (!self.visitors.is_empty()).then_some(&tick)) {
                 Ok(_) => {}
                 Err(rustix::io::Errno::INTR) => continue,
