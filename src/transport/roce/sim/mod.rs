@@ -16,7 +16,7 @@ pub(crate) mod turns;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::{ErrorKind, Result};
 use crate::heap::Segment;
@@ -58,6 +58,9 @@ struct State {
     closed: bool,
 }
 
+/// Between two looks after the processes of the peers.
+const LOOK: Duration = Duration::from_millis(100);
+
 const LIMITS: Limits = Limits { depth: 16, inline: 64, message: 100_000, atomics: Atomics::Card };
 
 impl Sim {
@@ -88,7 +91,7 @@ impl Sim {
                 Driver::Carrier(Some(carrier))
             }
         };
-        water.peers[me].switch(true);
+        water.peers[me].switch_on();
         Ok(Sim { me, water, driver, _foreign: foreign })
     }
 
@@ -141,7 +144,7 @@ impl Nic for Sim {
 
 impl Drop for Sim {
     fn drop(&mut self) {
-        self.water.peers[self.me].switch(false);
+        self.water.peers[self.me].switch_off();
         self.water.lock().closed = true;
         self.water.changed.notify_one();
         match &mut self.driver {
@@ -159,7 +162,7 @@ impl Water {
 
     /// Lets things happen, now and then, until the card is closed.
     fn carry(&self, seed: u64) {
-        let mut random = Random(seed);
+        let (mut random, mut looked) = (Random(seed), Instant::now());
         loop {
             let mut state = self.lock();
             while !state.closed && state.pairs.values().all(|pair| !pair.is_busy()) {
@@ -167,6 +170,11 @@ impl Water {
             }
             if state.closed {
                 return;
+            }
+            if looked.elapsed() > LOOK {
+                let busy = state.pairs.values().filter(|pair| pair.is_busy());
+                busy.for_each(|pair| self.peers[pair.to.pe].look_after());
+                looked = Instant::now();
             }
             let rest = (random.below(8) == 0).then(|| Duration::from_micros(random.next() & 63));
             match rest {
