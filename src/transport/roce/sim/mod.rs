@@ -16,7 +16,7 @@ pub(crate) mod turns;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::error::{ErrorKind, Result};
 use crate::heap::Segment;
@@ -57,9 +57,6 @@ struct State {
     pairs: BTreeMap<(usize, usize), Pair>,
     closed: bool,
 }
-
-/// Between two looks after the processes of the peers.
-const LOOK: Duration = Duration::from_millis(100);
 
 const LIMITS: Limits = Limits { depth: 16, inline: 64, message: 100_000, atomics: Atomics::Card };
 
@@ -162,7 +159,7 @@ impl Water {
 
     /// Lets things happen, now and then, until the card is closed.
     fn carry(&self, seed: u64) {
-        let (mut random, mut looked) = (Random(seed), Instant::now());
+        let mut random = Random(seed);
         loop {
             let mut state = self.lock();
             while !state.closed && state.pairs.values().all(|pair| !pair.is_busy()) {
@@ -170,11 +167,6 @@ impl Water {
             }
             if state.closed {
                 return;
-            }
-            if looked.elapsed() > LOOK {
-                let busy = state.pairs.values().filter(|pair| pair.is_busy());
-                busy.for_each(|pair| self.peers[pair.to.pe].look_after());
-                looked = Instant::now();
             }
             let rest = (random.below(8) == 0).then(|| Duration::from_micros(random.next() & 63));
             match rest {
@@ -221,6 +213,9 @@ impl Water {
             return (self.me, Seen::Nowhere);
         };
         let to = &self.peers[pair.to.pe];
+        if cards.is_none() && pair.asks() {
+            to.look_after();
+        }
         let fate = if to.is_on() { fate(pair.to.pe) } else { Fate::Gone };
         (pair.to.pe, pair.happen(random, &self.peers[self.me], to, fate, cards))
     }
