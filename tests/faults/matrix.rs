@@ -158,7 +158,11 @@ fn run(random: &mut Random, call: &str, death: &str, victim: usize, n: usize, ho
             assert!(right, "{fault} of {n}: the victim ended with {:?}: {}", ended.code, all());
             continue;
         }
-        if !ended.success { for (i,e) in ended_all.iter().enumerate() { eprintln!("== PE {i}: {}", e.output); } }
+        if !ended.success {
+            for (i, e) in ended_all.iter().enumerate() {
+                eprintln!("== PE {i}: {}", e.output);
+            }
+        }
         assert!(ended.success, "{fault}, PE {pe} of {n}: {}", all());
         match call {
             "init" | "finalise" => {}
