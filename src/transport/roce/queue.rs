@@ -176,11 +176,11 @@ impl Queue {
         self.loans.drain(..ended).map(back).collect::<Vec<_>>().into_iter()
     }
 
-    /// The card refused a chain, of which nobody knows what it does: nothing more will be told, and the pieces are lost.
-    pub(crate) fn give_up(&mut self, why: Outcome) {
+    /// The card refused a chain, of which nobody knows what it does: nothing more will be told. The pieces that are lost.
+    pub(crate) fn give_up(&mut self, why: Outcome) -> impl Iterator<Item = Piece> {
         self.done = self.made;
         self.fail(why);
-        self.loans.clear();
+        self.loans.drain(..).map(|loan| loan.piece)
     }
 
     /// The first failure says why.
