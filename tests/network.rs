@@ -544,6 +544,7 @@ fn heaps_that_only_the_card_reaches() {
                 ctx.get(&mut got, block.sym(), me)?;
                 let theirs: Vec<u64> = (0..5000).map(|i| i + 10_000 * (1 - me) as u64).collect();
                 assert!(got == theirs, "what the other has put here");
+                world.barrier_all()?;
                 ctx.put_from(block.sym().slice(2500..)?, block.sym().slice(..2500)?, 1 - me)?;
                 world.barrier_all()?;
                 assert_eq!(ctx.g(block.sym().at(2501)?, 1 - me)?, theirs[1]);
