@@ -145,7 +145,6 @@ fn run(random: &mut Random, call: &str, death: &str, victim: usize, n: usize, ho
         command.envs(hosts.map(|hosts| ("FAULT_HOSTS", hosts))).env("FAULT", &fault)
     });
     let mut latest = 0;
-    let ended_all = &ended;
     for (pe, ended) in ended.iter().enumerate() {
         let all = || ended.output.clone();
         if pe == victim {
@@ -157,11 +156,6 @@ fn run(random: &mut Random, call: &str, death: &str, victim: usize, n: usize, ho
             };
             assert!(right, "{fault} of {n}: the victim ended with {:?}: {}", ended.code, all());
             continue;
-        }
-        if !ended.success {
-            for (i, e) in ended_all.iter().enumerate() {
-                eprintln!("== PE {i}: {}", e.output);
-            }
         }
         assert!(ended.success, "{fault}, PE {pe} of {n}: {}", all());
         match call {
