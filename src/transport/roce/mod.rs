@@ -139,13 +139,6 @@ impl<N: Nic> Network<N> {
         Ok(!queue.is_busy())
     }
 
-    /// Settles a lane, or all. Whether nothing is under way any more.
-    fn settle_all(&self, lane: Option<usize>) -> Result<bool> {
-        let connected = self.connected();
-        let mut those = connected.iter().filter(|to| lane.is_none_or(|lane| lane == to.lane));
-        those.try_fold(true, |all, &to| Ok(self.settle(to, &mut self.line(to))? && all))
-    }
-
     fn post(&self, to: To, queue: &mut Queue, chain: &[Request<'_>]) -> Result<()> {
         self.nic.post(to, chain).inspect_err(|error| {
             queue.give_up(Outcome::Refused(error.to_string())).for_each(|piece| self.pool.lose(piece));
@@ -203,7 +196,7 @@ impl<N: Nic> Network<N> {
                 return Err(ErrorKind::Fabric { pe: to.pe, device: self.nic.name(), what }.into());
             }
             // They may be anywhere.
-            self.settle_all(None)?;
+            self.connected().iter().try_for_each(|&to| self.settle(to, &mut self.line(to)).map(drop))?;
             return Ok(Taken::default());
         }
         self.pool.lend(pieces, |pieces| {
@@ -321,14 +314,17 @@ impl<N: Nic> Endpoint for Network<N> {
     }
 
     fn quiet(&self, lane: Option<usize>) -> Result<bool> {
-        let settled = self.settle_all(lane);
-        // Another call may have found a failure before: one of another thread, that waited or wanted pieces of the pool.
-        for &to in self.connected().iter().filter(|to| lane.is_none_or(|lane| lane == to.lane)) {
-            if let Some(failure) = self.line(to).queue.as_mut().and_then(Queue::owed_to_quiet) {
-                return Err(self.failed(to.pe, failure));
+        let connected = self.connected();
+        let mut those = connected.iter().filter(|to| lane.is_none_or(|lane| lane == to.lane));
+        those.try_fold(true, |all, &to| {
+            let mut line = self.line(to);
+            let settled = self.settle(to, &mut line);
+            // Another call may have found a failure before: one of another thread, that waited or wanted pieces of the pool.
+            match line.queue.as_mut().and_then(Queue::owed_to_quiet) {
+                Some(failure) => Err(self.failed(to.pe, failure)),
+                None => Ok(settled? && all),
             }
-        }
-        settled
+        })
     }
 
     fn forget(&self, owner: usize) {
