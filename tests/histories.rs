@@ -338,6 +338,37 @@ fn those_that_are_left_go_on() {
     });
 }
 
+/// A get that fails takes nothing from those that were started before it in the same scope.
+#[test]
+fn what_was_started_before_a_get_that_fails_arrives() {
+    let mut complete = 0;
+    for seed in 0..20 {
+        let fault = Fault::Crash { pe: 2, step: 2000 };
+        let ended = simulate(3, seed, Some(fault), |world| {
+            let me = world.me();
+            let words = world.alloc::<u64>(300)?;
+            words.sym().fill(7 + me as u64);
+            while !matches!(world.barrier_all().map_err(|error| error.kind().is_lost()), Err(true)) {}
+            if me == 2 {
+                return Ok(false);
+            }
+            world.survivors()?;
+            let ctx = world.ctx::<Shared>();
+            let (mut got, mut never) = (vec![0; 300], vec![0; 300]);
+            assert!(ctx.get(&mut never, words.sym(), 2).is_err_and(|error| error.kind().is_lost()));
+            ctx.scope(|scope| {
+                scope.get_nbi(&mut got, words.sym(), 1 - me)?;
+                assert!(scope.get_nbi(&mut never, words.sym(), 2).is_err());
+                Ok(())
+            })?;
+            assert_eq!(got, vec![8 - me as u64; 300], "seed {seed}");
+            world.barrier_all().map(|()| true)
+        });
+        complete += ended.unwrap().into_iter().filter(|end| matches!(end, Ok(true))).count();
+    }
+    assert_eq!(complete, 40, "all that are left");
+}
+
 /// What each PE has seen in a history: whenever it looked at a word.
 fn seen(seed: u64, fault: Option<Fault>) -> Vec<(Vec<u64>, Option<String>)> {
     let all = Mutex::new(vec![Vec::new(); 3]);

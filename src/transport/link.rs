@@ -321,11 +321,12 @@ impl Link {
     #[inline(always)]
     pub(crate) fn quiet(&self, lane: Option<usize>) -> Result<()> {
         self.require_own_process()?;
-        fence(Ordering::SeqCst);
         if self.endpoint.is_some() {
+            fence(Ordering::SeqCst);
             self.quiet_remote(lane)?;
+            return self.lookout.check();
         }
-        self.lookout.check()
+        self.lookout.check_after(|| fence(Ordering::SeqCst))
     }
 
     /// What this PE sees of the others.

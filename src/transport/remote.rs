@@ -99,7 +99,11 @@ impl Link {
             };
             endpoint.get(to, at + done, target)
         });
-        let outcome = if lasting { asked.map(drop) } else { asked.and_then(|taken| self.complete(to, taken.ticket)) };
+        if lasting {
+            // What its owner has asked for before arrives all the same.
+            return asked.map(drop);
+        }
+        let outcome = asked.and_then(|taken| self.complete(to, taken.ticket));
         outcome.inspect_err(|_| self.forget(late.owner))
     }
 
@@ -211,7 +215,9 @@ impl Link {
     pub(super) fn tell_end(&self, how: How) {
         let (Some(places), me) = (&self.places, self.me) else { return };
         let elsewhere = (0..self.peers().len()).filter(|pe| self.control[*pe].is_none());
-        for pe in elsewhere {
+        let deadline = Instant::now() + LINGER;
+        // A host that is gone takes seconds for each of its PEs that is not connected yet.
+        for pe in elsewhere.take_while(|_| Instant::now() < deadline) {
             // Who cannot be told will find out.
             let end = self.store_remote(0, Word { pe, at: places.ends + 8 * me }, how.encode());
             let _ = end.and_then(|()| self.store_remote(0, Word { pe, at: places.news }, 1));

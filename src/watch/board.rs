@@ -158,7 +158,13 @@ impl Board {
     /// How often a loss was declared.
     #[inline]
     pub(crate) fn news(&self) -> u64 {
-        observe(self.memory.word(NEWS))
+        observe(self.news_word())
+    }
+
+    /// The word that says so.
+    #[inline]
+    pub(crate) fn news_word(&self) -> &AtomicU64 {
+        self.memory.word(NEWS)
     }
 
     /// Declares a loss; false if this PE was lost already, or has no row here.

@@ -62,7 +62,16 @@ impl Lookout {
     /// Fails if there is a loss to report.
     #[inline(always)]
     pub(crate) fn check(&self) -> Result<(), Error> {
-        if self.board.news() == observe(&self.settled) { Ok(()) } else { self.report() }
+        self.check_after(|| {})
+    }
+
+    /// [`check`](Self::check) after a fence, say. Where the news stand is found out before: behind a fence, a processor
+    /// waits for each step of the way to them.
+    #[inline(always)]
+    pub(crate) fn check_after(&self, step: impl FnOnce()) -> Result<(), Error> {
+        let news = self.board.news_word();
+        step();
+        if observe(news) == observe(&self.settled) { Ok(()) } else { self.report() }
     }
 
     #[cold]

@@ -482,6 +482,8 @@ impl Drop for World {
                 // The others are in another call, which fails there; they come here next.
                 Err(error) if matches!(error.kind(), ErrorKind::Mismatch { .. }) => in_order = false,
                 Err(error) if matches!(error.kind(), ErrorKind::Timeout { .. }) => self.give_up(How::TimedOut),
+                // The others would wait for this one.
+                Err(error) if !error.kind().is_lost() => self.give_up(How::Failed),
                 Ok(()) | Err(_) => break,
             }
         }

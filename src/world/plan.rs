@@ -29,8 +29,9 @@ const SPIN: u32 = 1000;
 /// What a PE brings.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Joined {
-    /// The identity of its host, and of the machine that may play several.
+    /// The identity of its host; of whatever has the memory for several hosts that a machine plays; and of the machine.
     pub(super) host: String,
+    pub(super) house: String,
     pub(super) machine: String,
     /// The port through which it reaches other hosts, as people write it; or why there is none.
     pub(super) port: Result<String, String>,
@@ -72,14 +73,15 @@ impl Joined {
         let kind = ("SHMEM_HEAP".to_string(), heap.kind().to_string());
         let agreement = config.agreement().into_iter().map(|(name, value)| (name.to_string(), value));
         let address_space = rustix::process::getrlimit(rustix::process::Resource::As).current;
-        let host = config.host.clone().unwrap_or_else(|| machine.clone());
+        let house = config.host.clone().unwrap_or_else(|| machine.clone());
         // In blocks, whose sizes differ by one at most.
         let host = match config.hosts {
-            Some(hosts @ 2..) => format!("{host}, part {}", me * hosts.min(n_pes) / n_pes),
-            _ => host,
+            Some(hosts @ 2..) => format!("{house}, part {}", me * hosts.min(n_pes) / n_pes),
+            _ => house.clone(),
         };
         Joined {
             host,
+            house,
             machine,
             port,
             nonce: RandomState::new().build_hasher().finish(),
@@ -191,22 +193,25 @@ fn slices(joined: &[Joined]) -> Vec<usize> {
 /// What connects the hosts, or why nothing does.
 fn fabric(joined: &[Joined], hosts: &[usize], config: &Config) -> Result<Fabric> {
     let elsewhere = hosts.iter().position(|host| *host != 0);
-    let (route, none) = match (config.route, elsewhere) {
+    let (route, missing) = match (config.route, elsewhere) {
         // Heaps that nobody else can map are reached over a network all the same, if there is one.
         (RouteChoice::Auto, None) if joined.iter().all(|pe| pe.apart && pe.port.is_ok()) => return Ok(Fabric::Roce),
         (RouteChoice::Auto, None) => return Ok(Fabric::None),
         (RouteChoice::Sim, _) => {
             let other = joined.iter().position(|pe| pe.machine != joined[0].machine);
             let why = |pe: usize| format!("the simulated network ends at the machine, and PE {pe} is on another");
-            (Fabric::Sim, other.map(|pe| (pe, why(pe))))
+            (Fabric::Sim, other.map(why))
         }
         (RouteChoice::Auto | RouteChoice::Roce, _) => {
             let without = joined.iter().enumerate().find_map(|(pe, one)| Some((pe, one.port.as_ref().err()?)));
-            (Fabric::Roce, without.map(|(pe, why)| (pe, format!("PE {pe} has none: {why}"))))
+            (Fabric::Roce, without.map(|(pe, why)| format!("PE {pe} has none: {why}")))
         }
     };
-    let Some((without, why)) = none else { return Ok(route) };
-    let pe = elsewhere.unwrap_or(without);
+    let Some(why) = missing else { return Ok(route) };
+    let Some(pe) = elsewhere else {
+        let (name, value) = ("SHMEM_ROUTE".to_owned(), config.value("SHMEM_ROUTE"));
+        return Err(ErrorKind::BadSetting { name, value, form: why }.into());
+    };
     Err(ErrorKind::NoRoute { pe, host: joined[pe].host.clone(), own: joined[0].host.clone(), why }.into())
 }
 
@@ -225,7 +230,7 @@ fn check_agreement(joined: &[Joined]) -> Result<()> {
 
 /// The size that was asked for, if every host can give it to all its PEs.
 fn asked_for(size: u64, control: u64, joined: &[Joined]) -> Result<u64> {
-    for (host, n_pes) in hosts(joined) {
+    for (host, n_pes) in houses(joined) {
         let n = n_pes as u128;
         let all = (size as u128 + control as u128) * n;
         // What lies elsewhere, or in the host's pool of huge pages, takes nothing of the host's memory.
@@ -258,25 +263,25 @@ fn share(control: u64, joined: &[Joined]) -> u64 {
         let available = host.available.min(host.address_space) / SHARE.1 * SHARE.0;
         (available / n_pes as u64).saturating_sub(control)
     };
-    let share = hosts(joined).into_iter().map(of_host).min().unwrap_or(DEFAULT_HEAP);
+    let share = houses(joined).into_iter().map(of_host).min().unwrap_or(DEFAULT_HEAP);
     (share.clamp(SMALLEST_HEAP, DEFAULT_HEAP)) / PAGE * PAGE
 }
 
-/// Every host: its tightest limits, and how many PEs it has.
-fn hosts(joined: &[Joined]) -> Vec<(&Joined, usize)> {
-    let mut hosts: Vec<(&Joined, usize)> = Vec::new();
+/// Every host, or whatever plays several: its tightest limits, and how many PEs it has.
+fn houses(joined: &[Joined]) -> Vec<(&Joined, usize)> {
+    let mut houses: Vec<(&Joined, usize)> = Vec::new();
     for pe in joined {
-        match hosts.iter_mut().find(|(host, _)| host.host == pe.host) {
-            Some((host, n_pes)) => {
+        match houses.iter_mut().find(|(tightest, _)| tightest.house == pe.house) {
+            Some((tightest, n_pes)) => {
                 *n_pes += 1;
-                if pe.available.min(pe.address_space) < host.available.min(host.address_space) {
-                    *host = pe;
+                if pe.available.min(pe.address_space) < tightest.available.min(tightest.address_space) {
+                    *tightest = pe;
                 }
             }
-            None => hosts.push((pe, 1)),
+            None => houses.push((pe, 1)),
         }
     }
-    hosts
+    houses
 }
 
 /// Whether a host has more PEs than cores for them.
@@ -295,6 +300,7 @@ mod tests {
     fn pe(host: &str, available: u64) -> Joined {
         Joined {
             host: host.into(),
+            house: host.into(),
             machine: "m".into(),
             port: Ok("mlx5_0:1".into()),
             nonce: 0,
@@ -350,6 +356,26 @@ mod tests {
         assert_eq!(plan(&joined, &config).unwrap().heap, *advice);
         let huge = Config { heap_size: Some(isize::MAX as usize), ..Config::default() };
         assert!(matches!(plan(&joined, &huge).unwrap_err().kind(), ErrorKind::NoMemory { .. }));
+    }
+
+    #[test]
+    fn hosts_that_a_machine_plays_have_its_memory_in_common() {
+        let part = |part: &str| Joined { house: "m".into(), ..pe(part, 1 << 30) };
+        let config = |bytes| Config { heap_size: Some(bytes), route: RouteChoice::Sim, ..Config::default() };
+        let joined = [part("m, part 0"), part("m, part 1")];
+        assert!(matches!(plan(&joined, &config(700 << 20)).unwrap_err().kind(), ErrorKind::NoMemory { n_pes: 2, .. }));
+        assert_eq!(plan(&joined, &config(400 << 20)).unwrap().heap, 400 << 20);
+        let apart = [pe("a", 1 << 30), pe("b", 1 << 30)];
+        assert_eq!(plan(&apart, &config(700 << 20)).unwrap().heap, 700 << 20);
+    }
+
+    #[test]
+    fn a_network_that_is_asked_for_and_missing_is_a_wrong_setting_on_one_host() {
+        let alone = [Joined { port: Err("no device".into()), ..pe("a", 1 << 30) }];
+        let config = Config { route: RouteChoice::Roce, ..Config::default() };
+        let error = plan(&alone, &config).unwrap_err();
+        let said = r#"SHMEM_ROUTE="roce" is not valid: PE 0 has none: no device"#;
+        assert_eq!(error.to_string(), said);
     }
 
     #[test]

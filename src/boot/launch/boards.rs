@@ -131,7 +131,12 @@ impl Boards {
             several => {
                 let one = several.iter().all(|board| board.world() == several[0].world());
                 let (what, n) = (if one { "host" } else { "world" }, several.len());
-                Some(several.iter().enumerate().fold(String::new(), |mut text, (i, board)| {
+                let mut several: Vec<&Board> = several.iter().collect();
+                if one {
+                    // They came in any order.
+                    several.sort_by_key(|board| board.host().first());
+                }
+                Some(several.into_iter().enumerate().fold(String::new(), |mut text, (i, board)| {
                     let _ = write!(text, "  {what} {} of {n}:\n{}", i + 1, show(board));
                     text
                 }))

@@ -75,6 +75,11 @@ impl<N: Nic> Network<N> {
         self.lines[to.lane * self.n_pes + to.pe].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The lines that have a queue.
+    fn connected(&self) -> Arc<[To]> {
+        Arc::clone(&self.connected.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// Runs `use_it` on a queue that is connected, works, and has room, or does nothing.
     fn with_room<R: Default>(&self, to: To, use_it: impl FnOnce(&mut Queue, usize) -> Result<R>) -> Result<R> {
         let mut line = self.line(to);
@@ -134,15 +139,10 @@ impl<N: Nic> Network<N> {
         Ok(!queue.is_busy())
     }
 
-    /// Settles a lane, or all. Whether nothing is under way any more.
-    fn settle_all(&self, lane: Option<usize>) -> Result<bool> {
-        let connected = Arc::clone(&self.connected.lock().unwrap_or_else(PoisonError::into_inner));
-        let mut those = connected.iter().filter(|to| lane.is_none_or(|lane| lane == to.lane));
-        those.try_fold(true, |all, &to| Ok(self.settle(to, &mut self.line(to))? && all))
-    }
-
     fn post(&self, to: To, queue: &mut Queue, chain: &[Request<'_>]) -> Result<()> {
-        self.nic.post(to, chain).inspect_err(|error| queue.give_up(Outcome::Refused(error.to_string())))
+        self.nic.post(to, chain).inspect_err(|error| {
+            queue.give_up(Outcome::Refused(error.to_string())).for_each(|piece| self.pool.lose(piece));
+        })
     }
 
     /// That a way to a peer has failed.
@@ -190,8 +190,13 @@ impl<N: Nic> Network<N> {
     ) -> Result<Taken> {
         let pieces = self.pool.take(bytes, self.nic.limits().depth - 1);
         if pieces.is_empty() {
+            if self.pool.has_lost_all(bytes) {
+                let what =
+                    "all registered memory for private buffers was lost with queue pairs that have failed".into();
+                return Err(ErrorKind::Fabric { pe: to.pe, device: self.nic.name(), what }.into());
+            }
             // They may be anywhere.
-            self.settle_all(None)?;
+            self.connected().iter().try_for_each(|&to| self.settle(to, &mut self.line(to)).map(drop))?;
             return Ok(Taken::default());
         }
         self.pool.lend(pieces, |pieces| {
@@ -309,12 +314,21 @@ impl<N: Nic> Endpoint for Network<N> {
     }
 
     fn quiet(&self, lane: Option<usize>) -> Result<bool> {
-        self.settle_all(lane)
+        let connected = self.connected();
+        let mut those = connected.iter().filter(|to| lane.is_none_or(|lane| lane == to.lane));
+        those.try_fold(true, |all, &to| {
+            let mut line = self.line(to);
+            let settled = self.settle(to, &mut line);
+            // Another call may have found a failure before: one of another thread, that waited or wanted pieces of the pool.
+            match line.queue.as_mut().and_then(Queue::owed_to_quiet) {
+                Some(failure) => Err(self.failed(to.pe, failure)),
+                None => Ok(settled? && all),
+            }
+        })
     }
 
     fn forget(&self, owner: usize) {
-        let connected = Arc::clone(&self.connected.lock().unwrap_or_else(PoisonError::into_inner));
-        for &to in connected.iter() {
+        for &to in self.connected().iter() {
             if let Some(queue) = &mut self.line(to).queue {
                 queue.forget(owner);
             }
@@ -323,13 +337,12 @@ impl<N: Nic> Endpoint for Network<N> {
 
     fn idle(&self, awaited: Awaited) -> Result<Rest> {
         // What fails tells of it though it is not signaled, so nothing need be closed: that would be a packet for each wait.
-        let connected = Arc::clone(&self.connected.lock().unwrap_or_else(PoisonError::into_inner));
-        connected.iter().try_for_each(|&to| self.reap(to, &mut self.line(to)))?;
+        self.connected().iter().try_for_each(|&to| self.reap(to, &mut self.line(to)))?;
         self.nic.idle(awaited)
     }
 
     fn call(&self, pe: Option<usize>) -> Result<()> {
-        let connected = Arc::clone(&self.connected.lock().unwrap_or_else(PoisonError::into_inner));
+        let connected = self.connected();
         let lane = 0;
         let works = |to: &To| self.line(*to).queue.as_ref().is_some_and(|queue| queue.failure().is_none());
         let mut those: Vec<To> = connected.iter().filter(|to| to.lane == lane && works(to)).copied().collect();
@@ -344,114 +357,4 @@ impl<N: Nic> Endpoint for Network<N> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::heap::Segment;
-    use crate::transport::loopback::Base;
-    use nic::{Atomics, Limits};
-
-    const TO: To = To { lane: 0, pe: 1 };
-
-    /// A card that keeps what it is given, and ends all of it when it is asked.
-    #[derive(Default)]
-    struct Keeper {
-        inline: usize,
-        /// By chain: what each request does, and with how many bytes.
-        chains: Mutex<Vec<Vec<(Verb, usize)>>>,
-        ended: Mutex<Vec<Completion>>,
-    }
-
-    impl Nic for Keeper {
-        fn limits(&self) -> Limits {
-            Limits { depth: 16, inline: self.inline, message: 1 << 20, atomics: Atomics::Card }
-        }
-
-        fn name(&self) -> String {
-            "keeper".into()
-        }
-
-        fn connect(&self, _: To) -> Result<()> {
-            Ok(())
-        }
-
-        fn post(&self, _: To, chain: &[Request<'_>]) -> Result<()> {
-            let bytes = |local| match local {
-                Local::Inline(bytes) => bytes.len(),
-                Local::At { bytes, .. } => bytes,
-            };
-            self.chains.lock().unwrap().push(chain.iter().map(|one| (one.verb, bytes(one.local))).collect());
-            let ended = chain.iter().filter(|one| one.signaled);
-            let ended = ended.map(|one| Completion { number: one.number, outcome: Outcome::Done });
-            self.ended.lock().unwrap().extend(ended);
-            Ok(())
-        }
-
-        fn poll(&self, _: To, found: &mut Vec<Completion>) -> Result<()> {
-            found.append(&mut self.ended.lock().unwrap());
-            Ok(())
-        }
-    }
-
-    fn network(inline: usize) -> (Network<Keeper>, Segment) {
-        let (memory, _) = Segment::create(Pool::BYTES, 0).unwrap();
-        let nic = Keeper { inline, ..Keeper::default() };
-        (Network::new(nic, 2, 0..Pool::BYTES, Memory::new(Base::of(&memory))), memory)
-    }
-
-    fn early(bytes: &[u8]) -> Near<Early> {
-        Near::Private(Early { source: bytes.as_ptr(), bytes: bytes.len() })
-    }
-
-    #[test]
-    fn a_put_and_its_signal_share_a_doorbell() {
-        let (network, _memory) = network(220);
-        let (small, large) = ([1; 100], vec![1; 100_000]);
-        let put = |source, signal| network.put(TO, 64, source, Some((8, signal))).unwrap();
-        assert!(put(early(&small), Signal::Set(3)).signaled);
-        assert!(put(early(&large), Signal::Set(4)).signaled);
-        assert!(put(Near::Symmetric { at: 0, bytes: 2 << 20 }, Signal::Add(5)).signaled);
-        let (write, add) = (Verb::Write, Verb::FetchAdd { add: 5 });
-        let chains: Vec<Vec<_>> = vec![
-            vec![(write, 100), (write, 8)],
-            vec![(write, 65_536), (write, 34_464), (write, 8)],
-            vec![(write, 1 << 20), (write, 1 << 20), (add, 8)],
-        ];
-        assert_eq!(*network.nic.chains.lock().unwrap(), chains);
-    }
-
-    #[test]
-    fn a_signal_waits_where_there_is_no_room_for_it() {
-        let (network, _memory) = network(220);
-        let put = |parts: usize| {
-            network.put(TO, 64, Near::Symmetric { at: 0, bytes: parts << 20 }, Some((8, Signal::Set(1))))
-        };
-        // Fifteen requests fit, and one place is kept for closing.
-        let taken = put(15).unwrap();
-        assert_eq!((taken.bytes, taken.signaled), (15 << 20, false));
-        let taken = put(17).unwrap();
-        assert_eq!((taken.bytes < 17 << 20, taken.signaled), (true, false), "only the last part is announced");
-        let (network, _memory) = super::tests::network(0);
-        let bytes = [1; 8];
-        let taken = network.put(TO, 64, early(&bytes), Some((8, Signal::Set(1)))).unwrap();
-        assert_eq!((taken.bytes, taken.signaled), (8, false), "the card takes nothing within requests");
-    }
-
-    #[test]
-    fn waiting_for_news_sends_nothing_and_a_call_does_once() {
-        let (network, _memory) = network(220);
-        let bytes = [1; 8];
-        network.put(TO, 64, early(&bytes), None).unwrap();
-        let sent = || network.nic.chains.lock().unwrap().len();
-        for _ in 0..3 {
-            assert_eq!(network.idle(Awaited::Word).unwrap(), Rest::Not);
-        }
-        assert_eq!(sent(), 1);
-        network.call(Some(1)).unwrap();
-        network.call(None).unwrap();
-        assert_eq!(sent(), 2, "the second would tell nothing that the first does not");
-        network.idle(Awaited::Word).unwrap();
-        network.call(None).unwrap();
-        assert_eq!(sent(), 3, "the first has been answered");
-        while !network.quiet(None).unwrap() {}
-    }
-}
+mod tests;

@@ -24,6 +24,9 @@ pub(crate) struct Pool {
 struct Free {
     cells: Vec<usize>,
     chunks: Vec<usize>,
+    /// Those that nobody gives back any more.
+    lost: usize,
+    lost_chunks: usize,
 }
 
 /// A piece that is in use. Lost to the pool if it is not given back.
@@ -44,7 +47,7 @@ impl Pool {
         let chunks_from = memory.start + CELLS * CELL;
         let cells = (0..CELLS).rev().map(|i| memory.start + i * CELL).collect();
         let chunks = (0..CHUNKS).rev().map(|i| chunks_from + i * CHUNK).collect();
-        Pool { free: Mutex::new(Free { cells, chunks }), chunks_from }
+        Pool { free: Mutex::new(Free { cells, chunks, lost: 0, lost_chunks: 0 }), chunks_from }
     }
 
     /// Pieces for up to `bytes`, each with its part of them, in order; as many as are free.
@@ -62,6 +65,19 @@ impl Pool {
     pub(crate) fn give_back(&self, piece: Piece) {
         let mut free = self.lock();
         if piece.at < self.chunks_from { free.cells.push(piece.at) } else { free.chunks.push(piece.at) }
+    }
+
+    /// Gives a piece up, which a card may still use.
+    pub(crate) fn lose(&self, piece: Piece) {
+        let mut free = self.lock();
+        free.lost += 1;
+        free.lost_chunks += usize::from(piece.at >= self.chunks_from);
+    }
+
+    /// Whether nobody will ever have pieces for so many bytes again.
+    pub(crate) fn has_lost_all(&self, bytes: usize) -> bool {
+        let free = self.lock();
+        free.lost_chunks == CHUNKS && (bytes > CELL || free.lost == CELLS + CHUNKS)
     }
 
     /// Runs `make` with the pieces; those that are left when it fails are given back.
@@ -101,6 +117,18 @@ mod tests {
             assert!(spans[0].start == 4096 && spans[spans.len() - 1].end == 4096 + Pool::BYTES);
             cells.into_iter().chain(chunks).for_each(|(piece, _)| pool.give_back(piece));
         }
+    }
+
+    #[test]
+    fn what_is_lost_is_counted_by_size() {
+        let pool = Pool::new(0..Pool::BYTES);
+        let lose = |pieces: Vec<(Piece, usize)>| pieces.into_iter().for_each(|(piece, _)| pool.lose(piece));
+        lose(pool.take(usize::MAX / 2, CHUNKS - 1));
+        assert!(!pool.has_lost_all(CELL + 1));
+        lose(pool.take(usize::MAX / 2, 1));
+        assert!(pool.has_lost_all(CELL + 1) && !pool.has_lost_all(CELL));
+        lose((0..CELLS).flat_map(|_| pool.take(8, 1)).collect());
+        assert!(pool.has_lost_all(CELL) && pool.take(8, 1).is_empty());
     }
 
     #[test]

@@ -35,6 +35,8 @@ pub(crate) struct Queue {
     eager: usize,
     loans: VecDeque<Loan>,
     failure: Option<Outcome>,
+    /// No quiet has told of the failure yet.
+    untold: bool,
 }
 
 /// What the queue has until a request is done.
@@ -65,8 +67,8 @@ impl Queue {
     pub(crate) fn new(depth: usize) -> Self {
         debug_assert!(depth >= 4);
         let loans = VecDeque::new();
-        let (fence, eager, failure) = (false, 0, None);
-        Queue { depth, made: 0, signaled: 0, fetching: 0, done: 0, good: 0, fence, eager, loans, failure }
+        let (fence, eager, failure, untold) = (false, 0, None, false);
+        Queue { depth, made: 0, signaled: 0, fetching: 0, done: 0, good: 0, fence, eager, loans, failure, untold }
     }
 
     /// How many requests can be made now. One place is kept for closing.
@@ -92,6 +94,11 @@ impl Queue {
     /// Why it takes no more requests, if it does not.
     pub(crate) fn failure(&self) -> Option<&Outcome> {
         self.failure.as_ref()
+    }
+
+    /// Why something was lost that a quiet promises: the first time that one asks.
+    pub(crate) fn owed_to_quiet(&mut self) -> Option<&Outcome> {
+        self.failure.as_ref().filter(|_| std::mem::take(&mut self.untold))
     }
 
     /// Orders what was made before what will be.
@@ -160,8 +167,8 @@ impl Queue {
             // What came before one that failed was done.
             self.good = if done { number } else { number - 1 };
         }
-        if !done && self.failure.is_none() {
-            self.failure = Some(outcome);
+        if !done {
+            self.fail(outcome);
         }
         let ended = self.loans.partition_point(|loan| loan.number <= number);
         let good = self.good;
@@ -169,11 +176,18 @@ impl Queue {
         self.loans.drain(..ended).map(back).collect::<Vec<_>>().into_iter()
     }
 
-    /// The card refused a chain, of which nobody knows what it does: nothing more will be told, and the pieces are lost.
-    pub(crate) fn give_up(&mut self, why: Outcome) {
+    /// The card refused a chain, of which nobody knows what it does: nothing more will be told. The pieces that are lost.
+    pub(crate) fn give_up(&mut self, why: Outcome) -> impl Iterator<Item = Piece> {
         self.done = self.made;
-        self.failure.get_or_insert(why);
-        self.loans.clear();
+        self.fail(why);
+        self.loans.drain(..).map(|loan| loan.piece)
+    }
+
+    /// The first failure says why.
+    fn fail(&mut self, why: Outcome) {
+        if self.failure.is_none() {
+            (self.failure, self.untold) = (Some(why), true);
+        }
     }
 
     /// What was lent under this owner goes nowhere when it comes back.

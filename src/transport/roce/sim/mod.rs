@@ -88,7 +88,7 @@ impl Sim {
                 Driver::Carrier(Some(carrier))
             }
         };
-        water.peers[me].switch(true);
+        water.peers[me].switch_on();
         Ok(Sim { me, water, driver, _foreign: foreign })
     }
 
@@ -141,7 +141,7 @@ impl Nic for Sim {
 
 impl Drop for Sim {
     fn drop(&mut self) {
-        self.water.peers[self.me].switch(false);
+        self.water.peers[self.me].switch_off();
         self.water.lock().closed = true;
         self.water.changed.notify_one();
         match &mut self.driver {
@@ -213,6 +213,9 @@ impl Water {
             return (self.me, Seen::Nowhere);
         };
         let to = &self.peers[pair.to.pe];
+        if cards.is_none() && pair.asks() {
+            to.look_after();
+        }
         let fate = if to.is_on() { fate(pair.to.pe) } else { Fate::Gone };
         (pair.to.pe, pair.happen(random, &self.peers[self.me], to, fate, cards))
     }

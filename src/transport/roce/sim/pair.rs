@@ -136,6 +136,11 @@ impl Pair {
         !self.sent.is_empty() || !self.fetching.is_empty() || !self.ended.is_empty()
     }
 
+    /// Whether the next is a write of nothing, by which a PE makes sure that the peer is there.
+    pub(super) fn asks(&self) -> bool {
+        self.sent.front().is_some_and(|wire| wire.bytes() == 0)
+    }
+
     /// What the PE is told of.
     pub(super) fn tell(&mut self, found: &mut Vec<Completion>) {
         found.extend(self.told.drain(..));

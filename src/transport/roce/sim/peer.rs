@@ -1,6 +1,12 @@
-//! What a simulated card reaches of a PE: its memory, and the word in it that says whether its card is there.
+//! What a simulated card reaches of a PE: its memory, and the word in it that says whether its card is there, by the number
+//! of the PE's process. The memory outlives a process that is killed, and the word with it: so its peers look after the
+//! process, and take the card away.
 
 use std::sync::atomic::AtomicU64;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 
 use crate::sync::atom::{observe, publish};
 use crate::transport::loopback::Base;
@@ -15,13 +21,34 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    /// Says whether its card is there.
-    pub(super) fn switch(&self, on: bool) {
-        publish(self.word(self.card), on.into());
+    /// Puts the card of this process there.
+    pub(super) fn switch_on(&self) {
+        publish(self.word(self.card), u64::from(getpid().as_raw_pid().unsigned_abs()));
+    }
+
+    pub(super) fn switch_off(&self) {
+        publish(self.word(self.card), 0);
     }
 
     pub(super) fn is_on(&self) -> bool {
-        observe(self.word(self.card)) == 1
+        observe(self.word(self.card)) != 0
+    }
+
+    /// Takes the card away if its process has ended.
+    pub(super) fn look_after(&self) {
+        let number = observe(self.word(self.card)) as i32;
+        let Some(process) = Pid::from_raw(number).filter(|process| *process != getpid()) else { return };
+        let ended = match pidfd_open(process, PidfdFlags::empty()) {
+            // It can be read once the process has ended, though its parent may not have heard of it.
+            Ok(process) => {
+                let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+                poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&now)).is_ok_and(|ready| ready > 0)
+            }
+            Err(errno) => errno == Errno::SRCH,
+        };
+        if ended {
+            self.switch_off();
+        }
     }
 
     /// The word at a multiple of 8, of which the caller knows that it has it.

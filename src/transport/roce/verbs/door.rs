@@ -6,7 +6,7 @@
 
 use std::io::{ErrorKind as Io, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -22,6 +22,8 @@ use crate::error::{ErrorKind, Result};
 
 /// Visitors that are heard at a time; when more come, the first have to go.
 const VISITORS: usize = 256;
+/// Visitors that are let in before those that are there are heard again: so that none has to go who has just come.
+const AT_ONCE: usize = VISITORS / 8;
 /// How long to wait when nobody can be let in, for want of descriptors.
 const PAUSE: Duration = Duration::from_millis(10);
 /// Stack of the thread, on which the provider of a device runs, too.
@@ -164,15 +166,13 @@ impl Porter {
     fn wait(&self) -> Option<(bool, bool, Vec<bool>)> {
         let tick = Timespec { tv_sec: 1, tv_nsec: 0 };
         loop {
-            let mut looked = vec![(self.stop.as_fd(), true), (self.listener.as_fd(), true)];
-            looked.push((self.card.events(), self.failed.get().is_none()));
-            looked.extend(self.visitors.iter().map(|visitor| (visitor.stream.as_fd(), true)));
-            let mut polled: Vec<PollFd<'_>> = looked
-                .iter()
-                .map(|(of, wanted)| {
-                    PollFd::from_borrowed_fd(*of, if *wanted { PollFlags::IN } else { PollFlags::empty() })
-                })
-                .collect();
+            // Those of a device that has failed would wake for ever.
+            let events = if self.failed.get().is_none() { self.card.events() } else { self.stop.as_fd() };
+            let looked = [self.stop.as_fd(), self.listener.as_fd(), events];
+            let visitors = self.visitors.iter().map(|visitor| visitor.stream.as_fd());
+            let looked: Vec<BorrowedFd<'_>> = looked.into_iter().chain(visitors).collect();
+            let mut polled: Vec<PollFd<'_>> =
+                looked.iter().map(|of| PollFd::from_borrowed_fd(*of, PollFlags::IN)).collect();
             match poll(&mut polled, (!self.visitors.is_empty()).then_some(&tick)) {
                 Ok(_) => {}
                 Err(rustix::io::Errno::INTR) => continue,
@@ -188,7 +188,7 @@ impl Porter {
     }
 
     fn let_in(&mut self, now: Instant) {
-        loop {
+        for _ in 0..AT_ONCE {
             match self.listener.accept() {
                 Ok((stream, _)) if stream.set_nonblocking(true).is_ok() => {
                     if self.visitors.len() == VISITORS {
