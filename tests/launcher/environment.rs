@@ -8,7 +8,7 @@ fn the_environment_arrives_unchanged() {
     let values = [("T_NEWLINE", "a\nb\n"), ("T_EQUALS", "a=b=c"), ("T_EMPTY", ""), ("T_LONG", &long)];
     let mut command = shmemrun(&["-n", "1", "-x", "T_SET=v=w", "-x", "T_EQUALS", "-x", "T_UNSET", "env", "-0"]);
     command.env_clear().envs(values).env("PATH", std::env::var_os("PATH").unwrap());
-    command.env("T_BYTES", std::ffi::OsString::from_vec(vec![0xff, 0xfe]));
+    command.env("T_BYTES", std::ffi::OsString::from_vec(vec![0xff, 0xfe])).env("LD_LIBRARY_PATH", "/first:/second");
     let outcome = run(&mut command);
     let seen: BTreeMap<&[u8], &[u8]> = outcome
         .out
@@ -22,9 +22,12 @@ fn the_environment_arrives_unchanged() {
     }
     assert_eq!(seen[&b"T_BYTES"[..]], [0xff, 0xfe]);
     assert_eq!(seen[&b"T_SET"[..]], b"v=w");
+    // Where the C interface is, if it lies beside the launcher, is the last place of all.
+    let libraries = std::str::from_utf8(seen[&b"LD_LIBRARY_PATH"[..]]).unwrap().strip_prefix("/first:/second").unwrap();
+    assert!(libraries.is_empty() || libraries.starts_with(":/") && libraries.matches(':').count() == 1, "{libraries}");
     let added: Vec<_> = seen.keys().filter(|name| name.starts_with(b"SHMEM_")).collect();
     assert_eq!(added.len(), 4);
-    assert_eq!(seen.len(), values.len() + 3 + 4);
+    assert_eq!(seen.len(), values.len() + 4 + 4);
 }
 
 #[test]
