@@ -20,7 +20,7 @@ impl<S: Sharing> Ctx<'_, S> {
     ///
     /// # Safety
     /// `source` is valid for reading so many elements, for so long.
-    #[inline]
+    #[inline(always)]
     #[track_caller]
     pub unsafe fn put_raw<T: Elem>(
         &self,
@@ -48,7 +48,7 @@ impl<S: Sharing> Ctx<'_, S> {
     ///
     /// # Safety
     /// `target` is valid for writing as many elements as `source` has, for so long.
-    #[inline]
+    #[inline(always)]
     #[track_caller]
     pub unsafe fn get_raw<T: Elem>(
         &self,

@@ -36,6 +36,8 @@ impl Part {
 #[derive(Clone, Copy, Debug)]
 pub struct Addresses<'w> {
     heap: &'w Heap,
+    /// In checked mode, of which allocation an object is has to be found.
+    checked: bool,
     user: Part,
     /// The overlay, if there was one.
     image: Part,
@@ -58,7 +60,7 @@ impl<'w> Addresses<'w> {
         if !address.is_aligned() {
             return Err(ErrorKind::Misaligned { offset, align: align_of::<T>() }.into());
         }
-        let heap = if self.heap.gate.open() != 0 { self.heap } else { self.found(offset, bytes)? };
+        let heap = if self.checked { self.heap.find(offset, bytes)? } else { self.heap };
         Ok(SymSlice::new(heap, offset, len))
     }
 
@@ -68,12 +70,12 @@ impl<'w> Addresses<'w> {
     /// # Errors
     /// As [`object`](Self::object).
     pub fn rest(&self, address: *const u8) -> Result<SymSlice<'w, u8>> {
-        if self.heap.check().is_some() {
+        if self.checked {
             return self.rest_of_block(address);
         }
         let offset = self.offset_of(address.addr(), 0).ok_or_else(|| self.not_symmetric(address.addr(), 1))?;
         let end = self.image.end_of(offset).unwrap_or(self.user.at + self.user.bytes);
-        Ok(SymSlice::new(self.found(offset, end - offset)?, offset, end - offset))
+        Ok(SymSlice::new(self.heap, offset, end - offset))
     }
 
     /// The part of an allocation that begins at an address.
@@ -84,7 +86,7 @@ impl<'w> Addresses<'w> {
         let offset = self.offset_of(address.addr(), 0).ok_or_else(|| self.not_symmetric(address.addr(), 1))?;
         let end = self.heap.arena().end_of(offset);
         let bytes = end.ok_or(ErrorKind::NotAllocated { offset, end: offset.saturating_add(1) })? - offset;
-        Ok(SymSlice::new(self.found(offset, bytes)?, offset, bytes))
+        Ok(SymSlice::new(self.heap.find(offset, bytes)?, offset, bytes))
     }
 
     /// The allocation that begins at an address, of which the owner has been dropped.
@@ -103,16 +105,6 @@ impl<'w> Addresses<'w> {
         self.user.offset_of(address, bytes).or_else(|| self.image.offset_of(address, bytes))
     }
 
-    /// That to which handles point, where the gate is closed: in checked mode, it depends on the allocation.
-    #[cold]
-    fn found(&self, offset: usize, bytes: usize) -> Result<&'w Heap> {
-        self.heap.require_own_process()?;
-        match self.heap.check() {
-            Some(_) => self.heap.find(offset, bytes),
-            None => Ok(self.heap),
-        }
-    }
-
     #[cold]
     fn not_symmetric(&self, address: usize, bytes: usize) -> Error {
         let Part { start, bytes: all, .. } = self.user;
@@ -128,6 +120,7 @@ impl Heap {
         let none = Part { start: 0, bytes: 0, at: 0 };
         Addresses {
             heap: self,
+            checked: self.check().is_some(),
             user: Part { start, bytes: user.len(), at: user.start },
             image: self.room.image.get().copied().unwrap_or(none),
         }
