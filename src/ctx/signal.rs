@@ -93,8 +93,8 @@ impl<'a, T: AmoInt, const N: usize> From<&'a [T; N]> for Values<'a, T> {
 }
 
 impl<S: Sharing> Ctx<'_, S> {
-    /// Copies `source` to the beginning of `target` on `pe`, then signals there: whoever sees the signal sees the data.
-    /// Blocks until `source` may be reused; the signal arrives without any further call.
+    /// Copies `source` to the beginning of `target` on `pe`, then signals there: whoever sees the signal sees the data, and
+    /// what this context has put there before. Blocks until `source` may be reused; the signal arrives without any further call.
     ///
     /// # Errors
     /// As [`put`](Ctx::put), for the target and for the signal's word.

@@ -5,5 +5,9 @@
 #[path = "../../../tests/common/mod.rs"]
 mod common;
 
+mod again;
+mod build;
+mod losses;
 mod matrix;
 mod model;
+mod refusals;
