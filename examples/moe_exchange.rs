@@ -131,7 +131,8 @@ impl<'t> Mixture<'t> {
     fn learn(&mut self, batch: &[Digit]) -> Result<()> {
         let part = &batch[share(batch.len(), self.n, self.me)];
         let (scores, inputs, layout) = self.answer(part)?;
-        let slopes: Vec<f32> = part.iter().zip(scores.chunks(INPUTS)).flat_map(|(digit, scores)| slope(digit, scores)).collect();
+        let slopes: Vec<f32> =
+            part.iter().zip(scores.chunks(INPUTS)).flat_map(|(digit, scores)| slope(digit, scores)).collect();
         let begin = Instant::now();
         let received = self.moe.dispatch_again(&layout, &slopes)?;
         self.exchange += begin.elapsed();
@@ -184,7 +185,8 @@ fn learn_alone(experts: &mut [Expert], gate: &Gate, batch: &[Digit]) {
     let mut rows: Vec<Vec<(f32, [f32; INPUTS], &Digit)>> = (0..EXPERTS).map(|_| Vec::new()).collect();
     for digit in batch {
         let choices = gate.choose(digit);
-        let answers = choices.map(|(name, weight)| experts[name as usize].scores(&digit.inputs).map(|score| score * weight));
+        let answers =
+            choices.map(|(name, weight)| experts[name as usize].scores(&digit.inputs).map(|score| score * weight));
         let scores: [f32; CLASSES] = std::array::from_fn(|class| answers[0][class] + answers[1][class]);
         let slope = slope(digit, &scores);
         for (name, weight) in choices {
@@ -234,7 +236,14 @@ struct Gate {
 
 impl Gate {
     fn new(training: &[Digit]) -> Gate {
-        let mut gate = Gate { centres: training.iter().step_by(training.len() / EXPERTS).take(EXPERTS).map(|digit| digit.inputs).collect() };
+        let mut gate = Gate {
+            centres: training
+                .iter()
+                .step_by(training.len() / EXPERTS)
+                .take(EXPERTS)
+                .map(|digit| digit.inputs)
+                .collect(),
+        };
         for _ in 0..10 {
             let mut sums = [([0.0; INPUTS], 0.0_f32); EXPERTS];
             for digit in training {
@@ -251,7 +260,8 @@ impl Gate {
 
     /// The experts for a digit, the nearest first, with weights that add up to 1.
     fn choose(&self, digit: &Digit) -> [(i32, f32); TOP] {
-        let away = |centre: &[f32; INPUTS]| -> f32 { centre.iter().zip(&digit.inputs).map(|(a, b)| (a - b) * (a - b)).sum() };
+        let away =
+            |centre: &[f32; INPUTS]| -> f32 { centre.iter().zip(&digit.inputs).map(|(a, b)| (a - b) * (a - b)).sum() };
         let mut order: Vec<(f32, i32)> = self.centres.iter().map(away).zip(0..).collect();
         order.sort_by(|one, other| one.0.total_cmp(&other.0));
         let second = 1.0 / (1.0 + (order[1].0 - order[0].0).exp());

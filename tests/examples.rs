@@ -141,9 +141,14 @@ fn an_example_fails_if_its_check_does() {
 
 #[test]
 fn nonsense_is_refused() {
-    for (example, args) in
-        [("ring", ["many"]), ("halo", ["0"]), ("histogram", ["-3"]), ("sort", ["1e6"]), ("train", ["x"]), ("moe_exchange", ["x"])]
-    {
+    for (example, args) in [
+        ("ring", ["many"]),
+        ("halo", ["0"]),
+        ("histogram", ["-3"]),
+        ("sort", ["1e6"]),
+        ("train", ["x"]),
+        ("moe_exchange", ["x"]),
+    ] {
         let output = shmemrun(2, &["--example", example, "--"], &args);
         assert_eq!(output.status.code(), Some(2), "{example}: {output:?}");
         assert!(String::from_utf8_lossy(&output.stderr).contains(args[0]), "{example}: {output:?}");

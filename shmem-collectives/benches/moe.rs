@@ -62,7 +62,14 @@ impl Case {
         let [tokens, hidden, top_k, experts, bytes, routing] = words.as_slice() else { return None };
         let number = |text: &str| text.parse::<usize>().ok();
         let (tokens, hidden, top_k) = (number(tokens)?, number(hidden)?, number(top_k)?);
-        Some(Case { tokens, hidden, top_k, experts: number(experts)?, bytes: number(bytes)?, routing: (*routing).into() })
+        Some(Case {
+            tokens,
+            hidden,
+            top_k,
+            experts: number(experts)?,
+            bytes: number(bytes)?,
+            routing: (*routing).into(),
+        })
     }
 
     /// The choices of PE `pe`: the same as in `peers/moe.c`.
@@ -95,7 +102,9 @@ impl Case {
 
 fn main() -> Result<()> {
     if std::env::var_os("SHMEM_RENDEZVOUS").is_some() {
-        return shmem::run(|world| std::env::args().filter_map(|text| Case::parse(&text)).try_for_each(|case| pe(world, &case)));
+        return shmem::run(|world| {
+            std::env::args().filter_map(|text| Case::parse(&text)).try_for_each(|case| pe(world, &case))
+        });
     }
     let (n, rounds) = (number("PES", 2), number("ROUNDS", 3));
     let mut contestants = vec![("shmem", ours(n))];
@@ -120,7 +129,9 @@ fn main() -> Result<()> {
 
 fn print(n: usize, rounds: usize, peers: &[&'static str], told: &BTreeMap<(String, &str, String), Vec<f64>>) {
     println!("{n} PEs, medians of {rounds} rounds, µs; dispatch / combine\n");
-    print!("| tokens × hidden, top k of experts | payload, routing | mode | pairs, MiB | moved, MiB | time | by bound |");
+    print!(
+        "| tokens × hidden, top k of experts | payload, routing | mode | pairs, MiB | moved, MiB | time | by bound |"
+    );
     peers.iter().for_each(|peer| print!(" {peer} | {peer} / shmem |"));
     println!("\n|---|---|---|---|---|---|---|{}", "---|---|".repeat(peers.len()));
     let value = |case: &str, name: &'static str, what: &str| -> f64 {
@@ -202,9 +213,14 @@ fn measure<P: Payload<Elem = bf16>>(world: &World, case: &Case, payload: P, mode
     let mut outputs_are_written = false;
     // The experts write their outputs once: what these are does not matter, but the pages must be there.
     let mut write = |moe: &Moe<'_, P>| -> Result<()> {
-        let Some(received) = moe.received().filter(|_| !std::mem::replace(&mut outputs_are_written, true)) else { return Ok(()) };
+        let Some(received) = moe.received().filter(|_| !std::mem::replace(&mut outputs_are_written, true)) else {
+            return Ok(());
+        };
         for local in 0..received.experts().len() {
-            received.rows(local).iter().try_for_each(|row| received.output(row).map(|output| output.fill(bf16::ONE)))?;
+            received
+                .rows(local)
+                .iter()
+                .try_for_each(|row| received.output(row).map(|output| output.fill(bf16::ONE)))?;
         }
         Ok(())
     };
@@ -231,7 +247,8 @@ fn measure<P: Payload<Elem = bf16>>(world: &World, case: &Case, payload: P, mode
     if me == 0 {
         let mib = |bytes: usize| bytes as f64 / (1 << 20) as f64;
         let rest = |times: &[f64]| median(times[2..].to_vec());
-        let lines = [("dispatch", rest(&dispatch)), ("combine", rest(&combine)), ("pairs", mib(pairs)), ("moved", mib(moved))];
+        let lines =
+            [("dispatch", rest(&dispatch)), ("combine", rest(&combine)), ("pairs", mib(pairs)), ("moved", mib(moved))];
         for (what, value) in lines.into_iter().chain([("dispatch-bound", bounds[0]), ("combine-bound", bounds[1])]) {
             println!("RES {} {mode}-{what} {value}", case.text());
         }

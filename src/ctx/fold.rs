@@ -370,7 +370,9 @@ unsafe fn fold_mapped<S: Elem, D: Elem, K: Kernel<S, D>>(
                     }
                     let block = block.as_ptr();
                     let acc = |i: usize| block.add(i - start).read().assume_init();
-                    each(targets, start..start + lanes, stream, |i| kernel.narrow(kernel.combine(acc(i), of(sources.len() - 1, last, i))));
+                    each(targets, start..start + lanes, stream, |i| {
+                        kernel.narrow(kernel.combine(acc(i), of(sources.len() - 1, last, i)))
+                    });
                 }
             }
         }

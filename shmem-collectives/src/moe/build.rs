@@ -46,7 +46,19 @@ impl<'t> Moe<'t, Bf16> {
         let (placement, mode, memory) = (None, None, None);
         let (experts, max_tokens, hidden, top_k) = (0, 0, 0, 1);
         let payload = PhantomData;
-        Builder { world, team, experts, placement, max_tokens, hidden, top_k, mode, leave_out_lost: false, memory, payload }
+        Builder {
+            world,
+            team,
+            experts,
+            placement,
+            max_tokens,
+            hidden,
+            top_k,
+            mode,
+            leave_out_lost: false,
+            memory,
+            payload,
+        }
     }
 }
 
@@ -79,7 +91,9 @@ impl<'t, P: Payload> Builder<'t, P> {
 
     /// How tokens travel: bf16 unless told otherwise.
     pub fn payload<Q: Payload>(self, _: Q) -> Builder<'t, Q> {
-        let Builder { world, team, experts, placement, max_tokens, hidden, top_k, mode, leave_out_lost, memory, .. } = self;
+        let Builder {
+            world, team, experts, placement, max_tokens, hidden, top_k, mode, leave_out_lost, memory, ..
+        } = self;
         let payload = PhantomData;
         Builder { world, team, experts, placement, max_tokens, hidden, top_k, mode, leave_out_lost, memory, payload }
     }
@@ -109,7 +123,8 @@ impl<'t, P: Payload> Builder<'t, P> {
         self.prepare().map(|prepared| prepared.places.bytes())
     }
 
-    /// Makes the exchange and allocates all that it needs: no later call allocates but [`layout`](super::Received::layout). Collective over the
+    /// Makes the exchange and allocates all that it needs: no later call allocates but [`layout`](super::Received::layout) (and
+    /// the first from each place in the program, which is written down for reports). Collective over the
     /// team, with the same numbers on all PEs; over the world, unless it is given its [`memory`](Self::memory).
     ///
     /// # Errors
@@ -140,6 +155,7 @@ impl<'t, P: Payload> Builder<'t, P> {
         // Each tells all with whom it shares memory, in words that are flags afterwards.
         memory.credits.fill(0);
         memory.arrivals.fill(0);
+        memory.gone.fill(0);
         team.barrier()?;
         let leader = mapped.iter().position(|mapped| *mapped).unwrap_or(me) as u64;
         for pe in 0..n {
@@ -206,7 +222,8 @@ impl<'t, P: Payload> Builder<'t, P> {
         }
         let placement = Placement::new(&pes, n);
         let (probe, ctx) = (team.workspace(), team.ctx::<Private>());
-        let mapped = (0..n).map(|pe| Ok(pe == team.me() || ctx.ptr(probe, pe)?.is_some())).collect::<Result<Vec<_>>>()?;
+        let mapped =
+            (0..n).map(|pe| Ok(pe == team.me() || ctx.ptr(probe, pe)?.is_some())).collect::<Result<Vec<_>>>()?;
         let too_long = || ErrorKind::Overflow { count: hidden, size: size_of::<P::Elem>() };
         let output = hidden.checked_mul(size_of::<P::Elem>()).filter(|bytes| *bytes < isize::MAX as usize / 2);
         let output = output.ok_or_else(too_long)?;

@@ -54,7 +54,8 @@ impl<P: Payload> Moe<'_, P> {
     /// # Errors
     /// [`Refusal::OutOfTurn`] if nothing was received, [`Refusal::Length`]: of this PE alone, which may call again.
     /// [`Refusal::NoOutputs`] if a PE did not combine. [`PeerLost`](shmem::ErrorKind::PeerLost), [`Timeout`](shmem::ErrorKind::Timeout),
-    /// which name the PE: after [`mask`](Self::mask), this can be called again. [`Refusal::LeftOut`] if another PE has left this one out.
+    /// which name the PE: after [`mask`](Self::mask), this can be called again. [`Refusal::LeftOut`] if another
+    /// PE has left out this one, or one that is waited for.
     #[track_caller]
     pub fn combine(&mut self, tokens: &mut [P::Elem]) -> Result<Report<'_>> {
         let pe = self.team.me();
@@ -73,7 +74,7 @@ impl<P: Payload> Moe<'_, P> {
         }
         self.wait_for_outputs()?;
         self.add_up(tokens)?;
-        self.check_left_out()?;
+        self.check_outputs()?;
         self.stage = Stage::Idle;
         Ok(Report { left_out: &self.left_out, missing: &self.missing })
     }

@@ -9,8 +9,8 @@
 //! is ever read and written at the same time, though every area exists once, and a PE may be ahead of others by what lies
 //! between its combining and its next sending.
 //!
-//! A PE that is left out is not waited for and gets nothing. Should it still be alive, it finds that out before it trusts what
-//! it has read.
+//! A PE that is left out is not waited for and gets nothing. Who leaves one out tells everybody, by a word that stays; so nobody
+//! waits for a PE that waits in vain itself. Should it still be alive, it finds that out before it trusts what it has read.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -21,11 +21,8 @@ use super::payload::{Bf16, Payload};
 use super::refusal::Refusal;
 use super::routes::{Routes, Ways};
 use super::rows::Rows;
-use super::shape::{FLAG, Places, Placement, Shape};
+use super::shape::{FLAG, Placement, Places, Shape};
 use crate::select::MoeMode;
-
-/// What a word says for ever of whom another PE has left out.
-const LEFT_OUT: u64 = u64::MAX;
 
 /// How far a round has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +41,7 @@ pub(super) enum Stage {
 pub(super) struct Memory<'t, P: Payload> {
     pub(super) arrivals: SymSlice<'t, u64>,
     pub(super) credits: SymSlice<'t, u64>,
+    pub(super) gone: SymSlice<'t, u64>,
     pub(super) headers: SymSlice<'t, u32>,
     pub(super) tokens: SymSlice<'t, u8>,
     pub(super) outputs: SymSlice<'t, P::Elem>,
@@ -55,6 +53,7 @@ impl<'t, P: Payload> Memory<'t, P> {
         Ok(Memory {
             arrivals: all.slice(places.arrivals.clone())?.cast()?,
             credits: all.slice(places.credits.clone())?.cast()?,
+            gone: all.slice(places.gone.clone())?.cast()?,
             headers: all.slice(places.headers.clone())?.cast()?,
             tokens: all.slice(places.tokens.clone())?,
             outputs: all.slice(places.outputs.clone())?.cast()?,
@@ -137,10 +136,11 @@ impl<'t, P: Payload> Moe<'t, P> {
         &self.left_out
     }
 
-    /// Leaves a PE out from now on, as far as this one is concerned: it is not waited for and gets nothing; what its experts
-    /// would have made of this PE's tokens is missing from the sums, and reported as such. After an error that names the PE
-    /// (`PeerLost`, `Timeout`), the call that failed can be made again, and goes on where it stopped. Not collective. There
-    /// is no way back.
+    /// Leaves a PE out from now on: it is not waited for and gets nothing; what its experts would have made of this PE's tokens is
+    /// missing from the sums, and reported as such. After an error that names the PE (`PeerLost`, `Timeout`,
+    /// [`Refusal::LeftOut`]), the call that failed can be made again, and goes on where it stopped. Not collective; the others
+    /// learn of it when they would wait for the PE, by the error [`Refusal::LeftOut`], and so does the PE itself. There is no way
+    /// back.
     ///
     /// # Errors
     /// [`NoSuchPe`](ErrorKind::NoSuchPe); [`BadTeam`](ErrorKind::BadTeam) for this PE itself; those of the network, where there is one.
@@ -158,8 +158,9 @@ impl<'t, P: Payload> Moe<'t, P> {
         self.ways.masked[pe] = true;
         self.left_out.push(pe);
         self.ways.lands = lands(self.mode, me, &self.leaders, &self.ways.masked);
-        let told = self.tell(self.memory.arrivals, pe, LEFT_OUT);
-        told.and_then(|()| unless_lost(self.tell(self.memory.credits, pe, LEFT_OUT)))
+        let all = (0..n_pes).filter(|to| *to != me && (*to == pe || !self.ways.masked[*to]));
+        let word = SigRef::set(self.memory.gone.at(pe)?, me as u64 + 1);
+        all.map(|to| unless_lost(self.ctx.signal(word, to))).collect()
     }
 
     /// Gives the memory back. Collective over the world, if the memory was allocated; else make sure that all PEs of the team are here
@@ -177,44 +178,51 @@ impl<'t, P: Payload> Moe<'t, P> {
         unless_lost(self.ctx.signal(SigRef::set(words.at(self.team.me() * FLAG)?, value), pe))
     }
 
-    /// Waits for what a PE says of a step, and returns it.
+    /// Waits for what a PE says of a step, and returns it; fails if the PE, or this one, is left out by another.
     pub(super) fn hear(&self, words: SymSlice<'_, u64>, pe: usize, step: u32) -> Result<u32> {
-        let word = words.at(pe * FLAG)?;
-        match self.ctx.wait_from(word, pe, |word| word == LEFT_OUT || (word >> 32) as u32 == step)? {
-            LEFT_OUT => Err(self.was_left_out(pe)),
-            word => Ok(word as u32),
+        let (word, gone, me) = (words.at(pe * FLAG)?, self.memory.gone, self.team.me());
+        let has_come = |word: u64| (word >> 32) as u32 == step;
+        let is_gone = |pe: usize| gone.read(pe).is_ok_and(|by| by != 0);
+        let word = self.ctx.wait_from(word, pe, |word| has_come(word) || is_gone(pe) || is_gone(me))?;
+        if has_come(word) {
+            return Ok(word as u32);
         }
+        self.check_left_out(me).and_then(|()| self.check_left_out(pe))?;
+        // Neither word goes back to 0.
+        Err(Refusal::LeftOut { pe, by: me }.into())
     }
 
-    /// Fails if one of those who have given their outputs has left this PE out since, and may be writing others.
-    pub(super) fn check_left_out(&self) -> Result<()> {
-        // What was read before is read before the words are.
+    /// Fails if a PE has left this one out, and may be writing other outputs than were read.
+    pub(super) fn check_outputs(&self) -> Result<()> {
+        // What was read before is read before the word is.
         unless_lost(self.ctx.quiet())?;
-        for pe in (0..self.shape.n).filter(|pe| self.given[*pe]) {
-            if self.memory.credits.read(pe * FLAG)? == LEFT_OUT {
-                return Err(self.was_left_out(pe));
-            }
-        }
-        Ok(())
+        self.check_left_out(self.team.me())
     }
 
-    /// Leaves out the PE that an error says is lost, where that is done without a word.
+    fn check_left_out(&self, pe: usize) -> Result<()> {
+        match self.memory.gone.read(pe)? {
+            0 => Ok(()),
+            by => Err(Refusal::LeftOut { pe, by: by as usize - 1 }.into()),
+        }
+    }
+
+    /// Leaves out the PE that an error says is lost, or left out by another, where that is done without a word.
     pub(super) fn excuse(&mut self, error: Error) -> Result<()> {
-        let lost = match error.kind() {
-            ErrorKind::PeerLost { pe, .. } if self.leave_out_lost => self.members.iter().position(|member| member == pe),
+        let lost = match (error.kind(), Refusal::of(&error)) {
+            (ErrorKind::PeerLost { pe, .. }, _) => self.members.iter().position(|member| member == pe),
+            (_, Some(Refusal::LeftOut { pe, .. })) => Some(pe),
             _ => None,
         };
-        lost.map_or(Err(error), |pe| self.mask(pe))
+        match lost.filter(|pe| self.leave_out_lost && *pe != self.team.me()) {
+            Some(pe) => self.mask(pe),
+            None => Err(error),
+        }
     }
 
     /// The PEs that take part, this one last.
     pub(super) fn taking_part(&self) -> impl Iterator<Item = usize> + use<'_, 't, P> {
         let (me, n) = (self.team.me(), self.shape.n);
         (1..=n).map(move |i| (me + i) % n).filter(|pe| !self.ways.masked[*pe])
-    }
-
-    fn was_left_out(&self, by: usize) -> Error {
-        Refusal::LeftOut { pe: self.team.me(), by }.into()
     }
 }
 

@@ -114,7 +114,9 @@ mod tests {
 
     #[test]
     fn numbers_between_two_bf16_are_rounded_once() {
-        for (value, code) in [(1.0625, 0x38), (1.062_500_1, 0x39), (1.1875, 0x3a), (0.000_976_562_5, 0), (0.000_976_6, 1)] {
+        for (value, code) in
+            [(1.0625, 0x38), (1.062_500_1, 0x39), (1.1875, 0x3a), (0.000_976_562_5, 0), (0.000_976_6, 1)]
+        {
             assert_eq!(code_of(value), code, "{value}");
         }
     }

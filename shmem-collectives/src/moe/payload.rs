@@ -94,7 +94,8 @@ impl Payload for Fp8E4m3 {
     fn encode(token: &[bf16], into: &mut [u8]) {
         let (values, scales) = into.split_at_mut(Self::scales_at(token.len()));
         Arch::new().dispatch(|| {
-            let blocks = token.chunks(BLOCK).zip(values.chunks_mut(BLOCK)).zip(scales.chunks_exact_mut(size_of::<f32>()));
+            let blocks =
+                token.chunks(BLOCK).zip(values.chunks_mut(BLOCK)).zip(scales.chunks_exact_mut(size_of::<f32>()));
             for ((block, values), scale) in blocks {
                 scale.copy_from_slice(&fp8::encode(block, values).to_ne_bytes());
             }

@@ -17,7 +17,8 @@ impl<P: Payload> Moe<'_, P> {
     /// # Errors
     /// A [`Refusal`], the same on all PEs, if a PE's call was wrong or the PEs' calls differ: nothing was received, and the next round
     /// may begin. [`Refusal::OutOfTurn`] if nothing was sent. [`PeerLost`](ErrorKind::PeerLost), [`Timeout`](ErrorKind::Timeout), which
-    /// name the PE: after [`mask`](Self::mask), this can be called again. [`Refusal::LeftOut`] if another PE has left this one out.
+    /// name the PE: after [`mask`](Self::mask), this can be called again. [`Refusal::LeftOut`] if another PE has left
+    /// out this one, or one that is waited for.
     #[track_caller]
     pub fn recv(&mut self) -> Result<Received<'_, P>> {
         if self.stage != Stage::Sent {

@@ -81,7 +81,7 @@ pub enum Refusal {
         /// The PE that did.
         pe: usize,
     },
-    /// Another PE has left this one out.
+    /// Another PE has left this one out, or one for which it would wait ([`mask`](super::Moe::mask) it, too).
     #[error("PE {pe} was left out by PE {by}")]
     LeftOut {
         /// The PE that was.

@@ -282,7 +282,10 @@ mod tests {
         assert_eq!(routes.load(), 6);
         let first = &routes.headers(1)[..10];
         assert_eq!(first, [0, 1, 0, 2, 1, 0, 0_f32.to_bits(), 0, 2, 2_f32.to_bits()]);
-        assert_eq!(routes.headers(2), [1, 2, 0, 1, 0, 1, 4_f32.to_bits(), 0, 0, 0, 2, 2, 1, 1, 0, 1, 7_f32.to_bits(), 0, 0, 0]);
+        assert_eq!(
+            routes.headers(2),
+            [1, 2, 0, 1, 0, 1, 4_f32.to_bits(), 0, 0, 0, 2, 2, 1, 1, 0, 1, 7_f32.to_bits(), 0, 0, 0]
+        );
         let row = |pe, slot, choice| To::Row { pe, row: SHAPE.row(1, slot, choice) as u32 };
         let rows = [row(1, 0, 0), row(0, 0, 0), row(1, 0, 1), To::Nowhere, row(2, 0, 0), To::Nowhere];
         assert_eq!(routes.to[..6], rows);

@@ -166,7 +166,10 @@ mod tests {
 
     fn rows() -> Rows {
         let mut rows = Rows::new(&SHAPE, 3);
-        let said = [(0, vec![header(2, &[(2, 0, 0.5), (0, 1, 0.25)])]), (2, vec![header(0, &[(2, 1, 1.5)]), header(3, &[(0, 0, 2.5)])])];
+        let said = [
+            (0, vec![header(2, &[(2, 0, 0.5), (0, 1, 0.25)])]),
+            (2, vec![header(0, &[(2, 1, 1.5)]), header(3, &[(0, 0, 2.5)])]),
+        ];
         for (source, headers) in said {
             rows.headers_of(&SHAPE, source, headers.len()).copy_from_slice(&headers.concat());
         }

@@ -43,6 +43,8 @@ pub(crate) struct Places {
     pub(crate) arrivals: Range<usize>,
     /// Of each PE, whether it has done with this PE's tokens: a flag.
     pub(crate) credits: Range<usize>,
+    /// Of each PE, whether one has left it out: a word.
+    pub(crate) gone: Range<usize>,
     /// Of each source, a header for each of its tokens.
     pub(crate) headers: Range<usize>,
     /// Of each source, its tokens.
@@ -81,18 +83,18 @@ impl Shape {
         let headers = n * (tokens * header).max(RECORD as u128 * 2) * 4;
         let outputs = n * tokens * local * self.output as u128;
         let returned = if self.remote { tokens * self.top_k as u128 * self.output as u128 } else { 0 };
-        let sizes = [flags, flags, headers, n * tokens * self.token as u128, outputs, returned];
+        let sizes = [flags, flags, n * 8, headers, n * tokens * self.token as u128, outputs, returned];
         let all: u128 = sizes.iter().sum::<u128>() + (sizes.len() * LINE) as u128;
         if all > isize::MAX as u128 || n * tokens * local.max(1) >= u128::from(u32::MAX) || tokens >= 1 << 30 {
             return Err(ErrorKind::Overflow { count: self.max_tokens, size: self.token }.into());
         }
         let mut end = 0;
-        let [arrivals, credits, headers, tokens, outputs, returned] = sizes.map(|size| {
+        let [arrivals, credits, gone, headers, tokens, outputs, returned] = sizes.map(|size| {
             let start = end;
             end = (start + size as usize).next_multiple_of(LINE);
             start..start + size as usize
         });
-        Ok(Places { arrivals, credits, headers, tokens, outputs, returned })
+        Ok(Places { arrivals, credits, gone, headers, tokens, outputs, returned })
     }
 }
 
@@ -142,13 +144,13 @@ mod tests {
     #[test]
     fn nothing_overlaps_and_everything_has_room() {
         let places = shape().places().unwrap();
-        let Places { arrivals, credits, headers, tokens, outputs, returned } = places.clone();
-        let all = [arrivals, credits, headers, tokens, outputs, returned];
+        let Places { arrivals, credits, gone, headers, tokens, outputs, returned } = places.clone();
+        let all = [arrivals, credits, gone, headers, tokens, outputs, returned];
         for pair in all.windows(2) {
             assert!(pair[0].end <= pair[1].start && pair[1].start.is_multiple_of(LINE), "{all:?}");
         }
         let lengths = all.map(|range| range.len());
-        assert_eq!(lengths, [384, 384, 3 * 5 * 10 * 4, 3 * 5 * 14, 3 * 5 * 2 * 14, 5 * 2 * 14]);
+        assert_eq!(lengths, [384, 384, 24, 3 * 5 * 10 * 4, 3 * 5 * 14, 3 * 5 * 2 * 14, 5 * 2 * 14]);
         assert!(places.bytes() >= places.returned.end);
         assert_eq!(Shape { remote: false, ..shape() }.places().unwrap().returned.len(), 0);
     }

@@ -135,7 +135,10 @@ fn experts_lie_where_they_are_put_and_teams_have_their_own() {
         let size = Size { experts: 7, max_tokens: 6, hidden: 12, top_k: 4 };
         let all = Moe::builder(world, &team).experts(7).placement(&pes).max_tokens(6).hidden(12).top_k(4);
         let mut all = all.payload(F32).build()?;
-        assert_eq!((0..8).map(|expert| all.pe_of(expert)).collect::<Vec<_>>(), pes.map(Some).into_iter().chain([None]).collect::<Vec<_>>());
+        assert_eq!(
+            (0..8).map(|expert| all.pe_of(expert)).collect::<Vec<_>>(),
+            pes.map(Some).into_iter().chain([None]).collect::<Vec<_>>()
+        );
         let own: Vec<usize> = (0..7).filter(|expert| pes[*expert] == world.me()).collect();
         assert_eq!(all.own_experts(), own);
         let part = team.split_colour(Some(world.me() as u64 % 2), 0)?.unwrap();

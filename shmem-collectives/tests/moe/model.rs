@@ -29,7 +29,7 @@ pub(crate) struct Size {
 }
 
 /// What a PE brings in a round.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Batch<P: Payload> {
     pub(crate) tokens: Vec<P::Elem>,
     pub(crate) experts: Vec<i32>,
@@ -111,7 +111,8 @@ pub(crate) fn arrived<P: Payload>(token: &[P::Elem]) -> Vec<P::Elem> {
 
 /// What an expert makes of a token.
 pub(crate) fn expert<P: Payload>(expert: usize, token: &[P::Elem]) -> Vec<P::Elem> {
-    let of = |(i, value): (usize, &P::Elem)| value.widen() * (1.0 + expert as f32 / 8.0) + (i % 7) as f32 - expert as f32;
+    let of =
+        |(i, value): (usize, &P::Elem)| value.widen() * (1.0 + expert as f32 / 8.0) + (i % 7) as f32 - expert as f32;
     token.iter().enumerate().map(|(i, value)| P::Elem::narrow(of((i, value)))).collect()
 }
 
@@ -177,6 +178,6 @@ pub(crate) fn combine<P: Payload>(moe: &mut Moe<'_, P>, size: &Size, batch: &Bat
     let mut sums = vec![P::Elem::narrow(7.0); batch.tokens.len()];
     let report = moe.combine(&mut sums)?;
     let missing = report.missing.to_vec();
-    assert!(bits(&sums) == bits(&size.sums(batch, &missing)), "PE {me}, {report}: {batch:?}");
+    assert!(bits(&sums) == bits(&size.sums(batch, &missing)), "PE {me}, {report}: {:?}", batch.experts);
     Ok(missing)
 }
