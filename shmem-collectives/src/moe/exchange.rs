@@ -184,10 +184,11 @@ impl<'t, P: Payload> Moe<'t, P> {
         let has_come = |word: u64| (word >> 32) as u32 == step;
         let is_gone = |pe: usize| gone.read(pe).is_ok_and(|by| by != 0);
         let word = self.ctx.wait_from(word, pe, |word| has_come(word) || is_gone(pe) || is_gone(me))?;
+        self.check_left_out(me)?;
         if has_come(word) {
             return Ok(word as u32);
         }
-        self.check_left_out(me).and_then(|()| self.check_left_out(pe))?;
+        self.check_left_out(pe)?;
         // Neither word goes back to 0.
         Err(Refusal::LeftOut { pe, by: me }.into())
     }

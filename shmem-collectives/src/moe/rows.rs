@@ -1,7 +1,5 @@
 //! What a PE has received, by expert: made of the headers that came with the tokens. Pure; allocates nothing once it is made.
 
-use std::ops::Range;
-
 use super::shape::{CHOICE, HEAD, Shape};
 
 /// A token for an expert.
@@ -135,8 +133,8 @@ impl Rows {
     /// Leaves out the rows of some sources.
     pub(crate) fn keep(&mut self, source: impl Fn(usize) -> bool) {
         let (mut kept, mut start) = (0, 0);
-        for expert in 0..self.ends.len() {
-            let range: Range<usize> = start..self.ends[expert];
+        for end in &mut self.ends {
+            let range = start..*end;
             start = range.end;
             for i in range {
                 if source(self.rows[i].source()) {
@@ -144,7 +142,7 @@ impl Rows {
                     kept += 1;
                 }
             }
-            self.ends[expert] = kept;
+            *end = kept;
         }
         self.rows.truncate(kept);
     }

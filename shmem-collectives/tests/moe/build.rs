@@ -75,9 +75,9 @@ fn numbers_that_differ_are_the_same_error_on_all() {
             Ok(reports)
         });
         let reports = reports.unwrap();
-        for pe in 0..n {
-            let same = reports[pe].iter().zip(&reports[0]).take(changes.len() - 1).all(|(own, first)| own == first);
-            assert!(same, "{:?}", reports[pe]);
+        for own in &reports {
+            let same = own.iter().zip(&reports[0]).take(changes.len() - 1).all(|(own, first)| own == first);
+            assert!(same, "{own:?}");
         }
         assert!(reports[0][0].contains("3 tokens × 10 bf16"), "{}", reports[0][0]);
         assert!(reports[0][5].contains("9 f16"), "{}", reports[0][5]);
