@@ -158,9 +158,9 @@ impl<'t, P: Payload> Moe<'t, P> {
         self.ways.masked[pe] = true;
         self.left_out.push(pe);
         self.ways.lands = lands(self.mode, me, &self.leaders, &self.ways.masked);
-        let all = (0..n_pes).filter(|to| *to != me && (*to == pe || !self.ways.masked[*to]));
+        let mut all = (0..n_pes).filter(|to| *to != me && (*to == pe || !self.ways.masked[*to]));
         let word = SigRef::set(self.memory.gone.at(pe)?, me as u64 + 1);
-        all.map(|to| unless_lost(self.ctx.signal(word, to))).collect()
+        all.try_for_each(|to| unless_lost(self.ctx.signal(word, to)))
     }
 
     /// Gives the memory back. Collective over the world, if the memory was allocated; else make sure that all PEs of the team are here

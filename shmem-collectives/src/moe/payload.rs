@@ -93,22 +93,30 @@ impl Payload for Fp8E4m3 {
 
     fn encode(token: &[bf16], into: &mut [u8]) {
         let (values, scales) = into.split_at_mut(Self::scales_at(token.len()));
-        Arch::new().dispatch(|| {
-            let blocks =
-                token.chunks(BLOCK).zip(values.chunks_mut(BLOCK)).zip(scales.chunks_exact_mut(size_of::<f32>()));
-            for ((block, values), scale) in blocks {
-                scale.copy_from_slice(&fp8::encode(block, values).to_ne_bytes());
-            }
-        });
+        Arch::new().dispatch(
+            #[inline(always)]
+            || {
+                let blocks =
+                    token.chunks(BLOCK).zip(values.chunks_mut(BLOCK)).zip(scales.chunks_exact_mut(size_of::<f32>()));
+                for ((block, values), scale) in blocks {
+                    scale.copy_from_slice(&fp8::encode(block, values).to_ne_bytes());
+                }
+            },
+        );
     }
 
     fn decode(wire: &[u8], into: &mut [bf16]) {
         let (values, scales) = wire.split_at(Self::scales_at(into.len()));
-        Arch::new().dispatch(|| {
-            for ((block, values), scale) in into.chunks_mut(BLOCK).zip(values.chunks(BLOCK)).zip(scales.as_chunks().0) {
-                fp8::decode(values, f32::from_ne_bytes(*scale), block);
-            }
-        });
+        Arch::new().dispatch(
+            #[inline(always)]
+            || {
+                for ((block, values), scale) in
+                    into.chunks_mut(BLOCK).zip(values.chunks(BLOCK)).zip(scales.as_chunks().0)
+                {
+                    fp8::decode(values, f32::from_ne_bytes(*scale), block);
+                }
+            },
+        );
     }
 }
 

@@ -100,7 +100,10 @@ impl Routes {
     /// Forgets the batch.
     pub(crate) fn clear(&mut self) {
         self.tokens = 0;
-        (self.to.clear(), self.weights.clear(), self.headers.clear(), self.loads.clear());
+        self.to.clear();
+        self.weights.clear();
+        self.headers.clear();
+        self.loads.clear();
         self.header_ends.fill(0);
         self.load_ends.fill(0);
     }

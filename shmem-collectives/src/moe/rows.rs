@@ -72,7 +72,8 @@ impl Rows {
 
     /// Forgets everything.
     pub(crate) fn clear(&mut self) {
-        (self.rows.clear(), self.words.clear());
+        self.rows.clear();
+        self.words.clear();
         self.ends.fill(0);
         self.word_ends.fill(0);
     }
