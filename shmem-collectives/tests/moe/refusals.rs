@@ -18,7 +18,7 @@ fn wrong(world: &World, mode: MoeMode) -> Result<()> {
     let pe = n - 1;
     let length = |what, given, needed| Refusal::Length { pe, what, given, needed };
     let cases: [(Wrong, Refusal); 9] = [
-        ((9 * 6, vec![0, 1].repeat(9), vec![1.0; 18]), Refusal::TooManyTokens { pe, given: 9, max: 8 }),
+        ((9 * 6, [0, 1].repeat(9), vec![1.0; 18]), Refusal::TooManyTokens { pe, given: 9, max: 8 }),
         ((6, vec![4, 0], vec![1.0; 2]), Refusal::NoSuchExpert { pe, token: 0, expert: 4, experts: 4 }),
         ((12, vec![0, 1, 2, -2], vec![1.0; 4]), Refusal::NoSuchExpert { pe, token: 1, expert: -2, experts: 4 }),
         ((6, vec![i32::MIN, 0], vec![1.0; 2]), Refusal::NoSuchExpert { pe, token: 0, expert: i32::MIN, experts: 4 }),
