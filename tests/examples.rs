@@ -118,6 +118,20 @@ fn train_learns_the_same_on_any_number_of_pes() {
 }
 
 #[test]
+fn moe_exchange_learns_as_a_serial_run_does() {
+    let runs = outputs("moe_exchange", &[]);
+    let accuracy = |text: &str| {
+        let line = text.lines().find(|line| line.starts_with("moe_exchange: accuracy")).unwrap();
+        line.split([' ', ',']).nth(2).unwrap().parse::<f64>().unwrap()
+    };
+    let loads = |text: &str| text.lines().find(|line| line.starts_with("load of the experts")).unwrap().to_owned();
+    for (_, text) in &runs {
+        assert!(text.contains("bit for bit as in a serial run") && accuracy(text) >= 0.95, "{text}");
+        assert_eq!((accuracy(text), loads(text)), (accuracy(&runs[0].1), loads(&runs[0].1)));
+    }
+}
+
+#[test]
 fn an_example_fails_if_its_check_does() {
     // No training, no accuracy.
     let output = shmemrun(2, &["--example", "train", "--"], &["0"]);
@@ -127,9 +141,14 @@ fn an_example_fails_if_its_check_does() {
 
 #[test]
 fn nonsense_is_refused() {
-    for (example, args) in
-        [("ring", ["many"]), ("halo", ["0"]), ("histogram", ["-3"]), ("sort", ["1e6"]), ("train", ["x"])]
-    {
+    for (example, args) in [
+        ("ring", ["many"]),
+        ("halo", ["0"]),
+        ("histogram", ["-3"]),
+        ("sort", ["1e6"]),
+        ("train", ["x"]),
+        ("moe_exchange", ["x"]),
+    ] {
         let output = shmemrun(2, &["--example", example, "--"], &args);
         assert_eq!(output.status.code(), Some(2), "{example}: {output:?}");
         assert!(String::from_utf8_lossy(&output.stderr).contains(args[0]), "{example}: {output:?}");

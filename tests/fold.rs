@@ -316,3 +316,56 @@ fn what_is_wrong_is_named_and_nothing_is_written() {
         world.free(block)
     });
 }
+
+/// Weights of the sources, by their order.
+struct Weighted([u64; 20]);
+
+impl Kernel<u32> for Weighted {
+    type Acc = u64;
+    fn widen(&self, element: u32) -> u64 {
+        element.into()
+    }
+    fn widen_of(&self, source: usize, element: u32) -> u64 {
+        u64::from(element) * self.0[source]
+    }
+    fn combine(&self, left: u64, right: u64) -> u64 {
+        left.wrapping_mul(3).wrapping_add(right)
+    }
+    fn narrow(&self, acc: u64) -> u32 {
+        acc as u32
+    }
+}
+
+#[test]
+fn sources_have_weights_and_the_target_may_be_private() {
+    everywhere(|world| {
+        let (ctx, me, n) = (world.ctx::<Shared>(), world.me(), world.n_pes());
+        let weights = Weighted(std::array::from_fn(|source| source as u64 * 1000 + 7));
+        for len in SIZES {
+            let objects = [world.alloc::<u32>(len)?, world.alloc::<u32>(len)?];
+            let value = |pe: usize, object: usize, i: usize| (pe * 91 + object * 13 + i * 7) as u32;
+            for (object, block) in objects.iter().enumerate() {
+                block.sym().copy_from(&(0..len).map(|i| value(me, object, i)).collect::<Vec<_>>())?;
+            }
+            world.barrier_all()?;
+            for count in [1, 2, 3, 4, 7, 16, 20] {
+                let of = |source: usize| ((source + me) % n, source % 2);
+                let from: Vec<_> = (0..count).map(|source| (objects[of(source).1].sym(), of(source).0)).collect();
+                let mut target = vec![CANARY; len];
+                ctx.fold_to(&mut target, &from, &weights)?;
+                for (i, got) in target.iter().enumerate() {
+                    let terms = (0..count).map(|source| weights.widen_of(source, value(of(source).0, of(source).1, i)));
+                    let expected = terms.reduce(|left, right| weights.combine(left, right)).unwrap() as u32;
+                    assert_eq!(*got, expected, "element {i} of {len}, {count} sources");
+                }
+            }
+            let wrong = ctx.fold_to(&mut vec![0; len + 1], &[(objects[0].sym(), me)], &weights);
+            assert!(matches!(wrong.unwrap_err().kind(), ErrorKind::Length { .. }));
+            world.barrier_all()?;
+            for block in objects {
+                world.free(block)?;
+            }
+        }
+        Ok(())
+    });
+}

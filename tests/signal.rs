@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{everywhere, processes, scaled};
+use common::{everywhere, job, processes, scaled};
 use shmem::{AmoInt, Cmp, ErrorKind, Result, Shared, SigRef, Values, World};
 
 /// G04: whoever sees the signal sees the data; with set and with add, many rounds of 1 to 256 bytes round the ring,
@@ -371,4 +371,34 @@ fn lengths_that_do_not_fit_are_refused() {
         assert_eq!(all.to_vec(), [0; 3]);
         world.free(block)
     });
+}
+
+/// A wait for a PE ends with what it writes, whoever else is lost; or with its own loss, or names it when the time is up.
+#[test]
+fn a_wait_for_a_pe_knows_that_pe_alone() {
+    let patience = |builder: shmem::Builder| builder.timeout(std::time::Duration::from_secs(1));
+    let ended = job(3, patience, |world| {
+        let (ctx, bells) = (world.ctx::<Shared>(), world.alloc_zeroed::<u64>(3)?);
+        let bell = |pe: usize| bells.sym().at(pe);
+        match world.me() {
+            0 => {
+                while !matches!(ctx.wait_from(bell(2)?, 2, |rung| rung == 1), Err(error) if error.kind().is_lost()) {}
+                ctx.signal(SigRef::set(bell(0)?, 1), 1)?;
+                assert_eq!(ctx.wait_from(bell(1)?, 1, |rung| rung > 0)?, 7);
+                let error = ctx.wait_from(bell(1)?, 1, |rung| rung == 8).unwrap_err();
+                assert!(error.to_string().contains("it waits for PE 1"), "{error}");
+                assert_kind!(ctx.wait_from(bell(1)?, 3, |rung| rung == 8), ErrorKind::NoSuchPe { pe: 3, n_pes: 3 });
+            }
+            1 => {
+                ctx.wait_from(bell(0)?, 0, |rung| rung == 1)?;
+                ctx.signal(SigRef::set(bell(1)?, 7), 0)?;
+                std::thread::sleep(std::time::Duration::from_secs(2));
+            }
+            _ => world.abandon(),
+        }
+        Ok(())
+    });
+    for pe in ended {
+        pe.unwrap();
+    }
 }

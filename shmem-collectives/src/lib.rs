@@ -33,6 +33,7 @@
 //! | [`check`] | the checker |
 //! | [`op`] | reductions of every type |
 //! | [`select`] | which algorithm a call takes |
+//! | [`moe`] | exchange between the experts of a mixture |
 //!
 //! All PEs of a team make the same calls in the same order. The first meeting of a call carries a digest of it, so that a different call, length,
 //! type, operation or root on any PE is an error on all of them, which names both sides, and costs nothing besides.
@@ -46,6 +47,7 @@ mod coll;
 mod hand;
 mod layout;
 pub mod model;
+pub mod moe;
 pub mod op;
 pub mod plan;
 pub mod plans;

@@ -1,5 +1,6 @@
 //! Collectives in many histories (see `shmem::simulate`): whatever the order in which PEs get on and transfers arrive, every
-//! algorithm gives every PE the right values; where a PE crashes or a way is cut, every PE ends, and no value is wrong.
+//! algorithm gives every PE the right values; where a PE crashes or a way is cut, every PE ends, and no value is wrong. The same
+//! of the exchange between experts, which goes on without those that are lost.
 //!
 //! `HISTORIES` says how many in all, `SEED` runs one again.
 
@@ -9,16 +10,21 @@
 mod common;
 #[path = "../../tests/common/histories.rs"]
 mod many;
+#[path = "moe/model.rs"]
+mod model;
 
 use many::histories;
+use model::{Batch, Routing, Size};
 use shmem::{Result, World};
 use shmem_collectives::Coll;
+use shmem_collectives::moe::{F32, Fp8E4m3, Moe, MoeMode, Payload, Refusal};
 use shmem_collectives::op::Sum;
 use shmem_collectives::plan::Collective;
 use shmem_collectives::plans::Algorithm;
 
-/// The same share for each.
+/// The same share for each collective, and that of the exchange between experts.
 const SHARE: u64 = 6;
+const MOE_SHARE: u64 = 4;
 
 /// One that is cut into pieces: two, and a rest.
 const LONG: usize = 70_000;
@@ -136,5 +142,64 @@ fn broadcast() {
         let expected: Vec<u32> = (0..len).map(|i| value(root, i, round)).collect();
         assert!(block.sym().to_vec() == expected, "{algorithm} of {len} from {root}, round {round}");
         world.free(block)
+    });
+}
+
+/// What is drawn for an exchange, the same on all PEs.
+#[derive(Clone, Copy)]
+struct Exchange {
+    size: Size,
+    mode: MoeMode,
+    routing: Routing,
+    seed: u64,
+}
+
+/// Some rounds; where PEs are lost and left out, sums lack their outputs alone.
+fn rounds<P: Payload>(world: &World, payload: P, drawn: Exchange) -> Result<()> {
+    let Exchange { size, mode, routing, seed } = drawn;
+    let (team, me, n) = (world.team(), world.me(), world.n_pes());
+    let Size { experts, max_tokens, hidden, top_k } = size;
+    let moe = Moe::builder(world, &team).experts(experts).max_tokens(max_tokens).hidden(hidden).top_k(top_k);
+    let mut moe = moe.payload(payload).mode(mode).leave_out_lost().build()?;
+    for round in 0..3 {
+        let batches: Vec<Batch<P>> = (0..n).map(|pe| size.batch(seed + round, pe, routing)).collect();
+        let Batch { tokens, experts, weights } = &batches[me];
+        let received = moe.dispatch(tokens, experts, weights)?;
+        if received.left_out().is_empty() {
+            model::check_rows(&received, &size, &batches)?;
+        }
+        model::work(&received, hidden)?;
+        let missing = model::combine(&mut moe, &size, &batches[me])?;
+        let lost = |expert: usize| moe.left_out().contains(&moe.pe_of(expert).unwrap());
+        let all = size.choices(&batches[me], lost);
+        assert!(missing.iter().all(|choice| all.contains(choice)), "{missing:?} of {all:?}");
+    }
+    if moe.left_out().is_empty() { moe.free() } else { Ok(()) }
+}
+
+#[test]
+fn moe() {
+    histories("moe", MOE_SHARE, |mut history| {
+        let (n, random) = (history.pes(), &mut history.random);
+        let (experts, max_tokens) = (1 + random.below(7), 1 + random.below(6));
+        let size = Size { experts, max_tokens, hidden: 1 + random.below(40), top_k: 1 + random.below(experts.min(4)) };
+        let mode = MoeMode::ALL[random.below(2)];
+        let routing = [Routing::Uniform, Routing::Skewed, Routing::Single][random.below(3)];
+        let (plain, seed) = (random.below(2) == 0, random.next() >> 8);
+        let drawn = Exchange { size, mode, routing, seed };
+        let scenario = |world: &World| {
+            let outcome = if plain { rounds(world, F32, drawn) } else { rounds(world, Fp8E4m3, drawn) };
+            match &outcome {
+                // Of two between which a way is cut, one may find that out before the other.
+                Err(error) if matches!(Refusal::of(error), Some(Refusal::LeftOut { .. })) => Ok(()),
+                _ => outcome,
+            }
+        };
+        if random.below(3) > 0 {
+            history.run(n, scenario);
+        } else {
+            let fault = history.fault(n, 500);
+            history.run_with(n, fault, scenario);
+        }
     });
 }

@@ -61,6 +61,12 @@ pub trait Kernel<S: Elem, D: Elem = S>: Sync {
     type Acc: Copy;
     /// An element of a source.
     fn widen(&self, element: S) -> Self::Acc;
+    /// An element of source number `source`, in the order in which they are given: for kernels that treat them
+    /// differently, by a weight for each, say.
+    #[inline(always)]
+    fn widen_of(&self, _source: usize, element: S) -> Self::Acc {
+        self.widen(element)
+    }
     /// Two in one; `left` is what came from the earlier sources.
     fn combine(&self, left: Self::Acc, right: Self::Acc) -> Self::Acc;
     /// An element of the targets.
@@ -109,6 +115,38 @@ impl<X: Sharing> Ctx<'_, X> {
             }
             _ => self.fold_in_parts(from, into, len, kernel),
         }
+    }
+
+    /// [`fold`](Self::fold) into memory of the program's own: as [`get`](Self::get) is to `get_into`. Blocks until the target is
+    /// written.
+    ///
+    /// # Errors
+    /// As [`fold`](Self::fold).
+    #[track_caller]
+    pub fn fold_to<S: Elem, D: Elem, K: Kernel<S, D>>(
+        &self,
+        target: &mut [D],
+        from: &[(SymSlice<'_, S>, usize)],
+        kernel: &K,
+    ) -> Result<()> {
+        let len = self.check::<S, D>(from, &[])?;
+        check_length("target of a fold", target.len(), len)?;
+        let mut sources = [ptr::null_mut(); FEW];
+        if let Some(sources) = self.all_mapped(from, &mut sources) {
+            let target = target.as_mut_ptr();
+            let stream = self.streams(len, sources, &[target]);
+            // SAFETY: check() found all regions to have `len` elements, as the target has, which is private and so apart from them.
+            unsafe { fold_mapped(sources, &[target], len, kernel, stream) };
+            return Ok(());
+        }
+        let mut fetched = vec![Vec::new(); from.len()];
+        for part in parts::<(S, D)>(len) {
+            let sources = self.sources(&mut fetched, from, &part)?;
+            let target = target[part.clone()].as_mut_ptr();
+            // SAFETY: as above; what was fetched is private, too, and has the part's length.
+            unsafe { fold_mapped(&sources, &[target], part.len(), kernel, false) };
+        }
+        Ok(())
     }
 
     /// Copies `from` (a symmetric object on a PE) to every target. All have the same length. A target may be the source, or the same as another
@@ -220,6 +258,21 @@ impl<X: Sharing> Ctx<'_, X> {
         Ok(buffer.as_mut_ptr())
     }
 
+    /// Where a part of each source can be read, those that are not mapped here being fetched.
+    fn sources<S: Elem>(
+        &self,
+        fetched: &mut [Vec<S>],
+        from: &[Region<'_, S>],
+        part: &Range<usize>,
+    ) -> Result<Vec<*mut S>> {
+        let source = |(region, buffer): (&Region<'_, S>, &mut Vec<S>)| match self.mapped(region) {
+            // SAFETY: the part lies in the region.
+            Some(source) => Ok(unsafe { source.add(part.start) }),
+            None => self.fetch(buffer, region, part),
+        };
+        from.iter().zip(fetched).map(source).collect()
+    }
+
     /// A fold of which some regions are not mapped here, or of very many.
     #[cold]
     fn fold_in_parts<S: Elem, D: Elem, K: Kernel<S, D>>(
@@ -232,14 +285,7 @@ impl<X: Sharing> Ctx<'_, X> {
         let mut fetched = vec![Vec::new(); from.len()];
         let mut result = Vec::new();
         for part in parts::<(S, D)>(len) {
-            let mut sources = Vec::with_capacity(from.len());
-            for (region, buffer) in from.iter().zip(&mut fetched) {
-                sources.push(match self.mapped(region) {
-                    // SAFETY: the part lies in the region.
-                    Some(source) => unsafe { source.add(part.start) },
-                    None => self.fetch(buffer, region, &part)?,
-                });
-            }
+            let sources = self.sources(&mut fetched, from, &part)?;
             let mapped = into.iter().filter_map(|region| self.mapped(region));
             // SAFETY: the part lies in the region.
             let mut targets: Vec<*mut D> = mapped.map(|target| unsafe { target.add(part.start) }).collect();
@@ -297,15 +343,15 @@ unsafe fn fold_mapped<S: Elem, D: Elem, K: Kernel<S, D>>(
     stream: bool,
 ) {
     // SAFETY: the caller vouches for `len` elements, and nobody below asks for another.
-    let of = |source: *mut S, i: usize| kernel.widen(unsafe { source.add(i).read() });
+    let of = |number: usize, source: *mut S, i: usize| kernel.widen_of(number, unsafe { source.add(i).read() });
     // SAFETY: the caller vouches for all of it.
     unsafe {
         match *sources {
             [] => {}
-            [a] => each(targets, 0..len, stream, |i| kernel.narrow(of(a, i))),
-            [a, b] => each(targets, 0..len, stream, |i| kernel.narrow(kernel.combine(of(a, i), of(b, i)))),
+            [a] => each(targets, 0..len, stream, |i| kernel.narrow(of(0, a, i))),
+            [a, b] => each(targets, 0..len, stream, |i| kernel.narrow(kernel.combine(of(0, a, i), of(1, b, i)))),
             [a, b, c] => each(targets, 0..len, stream, |i| {
-                kernel.narrow(kernel.combine(kernel.combine(of(a, i), of(b, i)), of(c, i)))
+                kernel.narrow(kernel.combine(kernel.combine(of(0, a, i), of(1, b, i)), of(2, c, i)))
             }),
             [a, b, c, ref middle @ .., last] => {
                 let mut block = Block::<K::Acc, PARTIAL>::new();
@@ -314,17 +360,19 @@ unsafe fn fold_mapped<S: Elem, D: Elem, K: Kernel<S, D>>(
                     let block = &mut block.lanes()[..lanes];
                     for (lane, acc) in block.iter_mut().enumerate() {
                         let i = start + lane;
-                        acc.write(kernel.combine(kernel.combine(of(a, i), of(b, i)), of(c, i)));
+                        acc.write(kernel.combine(kernel.combine(of(0, a, i), of(1, b, i)), of(2, c, i)));
                     }
-                    for &source in middle {
+                    for (number, &source) in (3..).zip(middle) {
                         for (lane, acc) in block.iter_mut().enumerate() {
                             // Every lane was written above.
-                            acc.write(kernel.combine(acc.assume_init(), of(source, start + lane)));
+                            acc.write(kernel.combine(acc.assume_init(), of(number, source, start + lane)));
                         }
                     }
                     let block = block.as_ptr();
                     let acc = |i: usize| block.add(i - start).read().assume_init();
-                    each(targets, start..start + lanes, stream, |i| kernel.narrow(kernel.combine(acc(i), of(last, i))));
+                    each(targets, start..start + lanes, stream, |i| {
+                        kernel.narrow(kernel.combine(acc(i), of(sources.len() - 1, last, i)))
+                    });
                 }
             }
         }

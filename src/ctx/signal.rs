@@ -11,7 +11,7 @@ use crate::elem::Elem;
 use crate::error::{ErrorKind, Result};
 use crate::heap::SymSlice;
 use crate::sync::signal::{self, Signal};
-use crate::sync::words::wait_for;
+use crate::sync::words::{wait_by, wait_for};
 use crate::sync::{Call, Why, Word};
 use crate::watch::Begun;
 
@@ -98,8 +98,8 @@ impl<'a, T: Elem + Ord, const N: usize> From<&'a [T; N]> for Values<'a, T> {
 }
 
 impl<S: Sharing> Ctx<'_, S> {
-    /// Copies `source` to the beginning of `target` on `pe`, then signals there: whoever sees the signal sees the data.
-    /// Blocks until `source` may be reused; the signal arrives without any further call.
+    /// Copies `source` to the beginning of `target` on `pe`, then signals there: whoever sees the signal sees the data, and
+    /// what this context has put there before. Blocks until `source` may be reused; the signal arrives without any further call.
     ///
     /// # Errors
     /// As [`put`](Ctx::put), for the target and for the signal's word.
@@ -165,6 +165,45 @@ impl<S: Sharing> Ctx<'_, S> {
     #[track_caller]
     pub fn wait_until<T: Elem + Ord>(&self, variable: SymSlice<'_, T>, cmp: Cmp, value: T) -> Result<T> {
         self.wait(variable, |variable| cmp.holds(variable, value))
+    }
+
+    /// [`wait`](Self::wait) for what PE `from` writes: reports of stalls and time-outs name that PE, and of all losses only
+    /// that of this PE ends the wait. So a protocol can go on among those that live, before anybody has
+    /// [acknowledged](crate::Team::survivors) a loss.
+    ///
+    /// ```
+    /// # use shmem::{Shared, SigRef};
+    /// let heard = shmem::local(3, |world| -> shmem::Result<bool> {
+    ///     let (ctx, bell) = (world.ctx::<Shared>(), world.alloc_zeroed::<u64>(1)?);
+    ///     match world.me() {
+    ///         0 => Ok(ctx.wait_from(bell.sym(), 1, |rung| rung == 1).is_ok()), // whatever becomes of PE 2
+    ///         1 => ctx.signal(SigRef::set(bell.sym(), 1), 0).map(|()| true),
+    ///         _ => {
+    ///             world.abandon();
+    ///             Ok(false)
+    ///         }
+    ///     }
+    /// })?;
+    /// assert_eq!(heard, [true, true, false]);
+    /// # Ok::<(), shmem::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait); [`NoSuchPe`](ErrorKind::NoSuchPe).
+    #[inline]
+    #[track_caller]
+    pub fn wait_from<T: AmoInt>(&self, variable: SymSlice<'_, T>, from: usize, ready: impl Fn(T) -> bool) -> Result<T> {
+        self.own(variable, 1, Access::Read)?;
+        let value = variable.read(0)?;
+        if ready(value) {
+            return Ok(value);
+        }
+        let peer = self.peer(variable, 1, Access::Read, from)?;
+        let begun = Begun { call: Call::Wait, name: "", site: Location::caller(), number: 0, team: 0 };
+        let _open = self.link().lookout().begin(begun);
+        let why = Why { call: Call::Wait, on: Some(peer.pe) };
+        let poll = || variable.read(0).map(|value| ready(value).then_some(value));
+        wait_by(self.link(), |idle| self.link().pause_for(idle, why), poll)
     }
 
     /// Whether the comparison holds now for the first element of this PE's copy of `variable`. Does not block.

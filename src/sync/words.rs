@@ -79,7 +79,16 @@ pub fn wait<W: Words>(words: &W, word: Word, why: Why, ready: impl Fn(u64) -> bo
 }
 
 /// Waits until `poll` gives a value. Blocks. A wait that is satisfied does not fail, even if it could have been in vain.
-pub fn wait_for<W: Words, T>(words: &W, why: Why, mut poll: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+pub fn wait_for<W: Words, T>(words: &W, why: Why, poll: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    wait_by(words, |idle| words.pause(idle, why), poll)
+}
+
+/// [`wait_for`] with steps of waiting by `pause`, which fails when waiting is in vain.
+pub fn wait_by<W: Words, T>(
+    words: &W,
+    mut pause: impl FnMut(&mut Idle) -> Result<()>,
+    mut poll: impl FnMut() -> Result<Option<T>>,
+) -> Result<T> {
     let mut idle = Idle::default();
     let outcome = loop {
         match poll() {
@@ -87,7 +96,7 @@ pub fn wait_for<W: Words, T>(words: &W, why: Why, mut poll: impl FnMut() -> Resu
             Ok(None) => {}
             Err(error) => break Err(error),
         }
-        if let Err(error) = words.pause(&mut idle, why) {
+        if let Err(error) = pause(&mut idle) {
             // It may have come with the news that nothing would come any more.
             break poll().and_then(|last| last.ok_or(error));
         }

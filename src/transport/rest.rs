@@ -93,6 +93,18 @@ impl Link {
         self.linger(idle, why, Awaited::Word)
     }
 
+    /// A step of waiting for what a PE writes, whoever else is lost.
+    #[inline(always)]
+    pub(crate) fn pause_for(&self, idle: &mut Idle, why: Why) -> Result<()> {
+        if self.spins(idle) { Ok(()) } else { self.rest_for(idle, why) }
+    }
+
+    #[cold]
+    fn rest_for(&self, idle: &mut Idle, why: Why) -> Result<()> {
+        self.lookout.require_living(why.on)?;
+        self.linger(idle, why, Awaited::Word)
+    }
+
     /// [`rest`](Self::rest), whoever is lost.
     #[cold]
     pub(super) fn linger(&self, idle: &mut Idle, why: Why, awaited: Awaited) -> Result<()> {

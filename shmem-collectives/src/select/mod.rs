@@ -6,9 +6,11 @@
 //! [`Coll::new`](crate::Coll::new) meets with [`Selection::digest`].
 //!
 //! - `rows`: the table that is built in, with its reasons;
+//! - `moe`: the rows of the exchange between experts;
 //! - `file`: a measured table as text.
 
 mod file;
+mod moe;
 mod rows;
 
 use std::fmt;
@@ -21,6 +23,7 @@ use crate::plan::{Collective, Hosts, Problem, Uneven};
 use crate::plans::{Algorithm, Room, wide};
 
 pub use file::{Wrong, parse, text};
+pub use moe::{MoeMode, MoeRow, NoMode};
 pub use rows::{Row, Where};
 
 /// What a call has, and asks of an algorithm.
@@ -138,10 +141,15 @@ pub(crate) const PIECE: usize = 256 << 10;
 /// The collectives in the order of [`Collective::NAMES`], of root 0.
 const COLLECTIVES: [Collective; Collective::NAMES.len()] = Collective::all(0);
 
+/// The name of the exchange between experts, beside those of the collectives.
+const MOE: &str = "moe";
+
 /// The choice of one team.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection {
     choices: [Choices; COLLECTIVES.len()],
+    /// What is taken for every exchange between experts.
+    moe: Option<MoeMode>,
     /// Whether reductions combine in the order of the PEs.
     strict: bool,
 }
@@ -192,7 +200,7 @@ impl Selection {
     }
 
     fn from_rows(rows: impl IntoIterator<Item = Row>) -> Self {
-        let mut selection = Selection { choices: Default::default(), strict: false };
+        let mut selection = Selection { choices: Default::default(), moe: None, strict: false };
         for row in rows {
             selection.choices[row.kind()].rows_mut(row.hosts).push(row);
         }
@@ -228,7 +236,8 @@ impl Selection {
     pub fn digest(&self) -> u64 {
         let rows = self.rows().map(|row| format!("{} {} {} {}", row.collective, row.hosts, row.up_to, row.algorithm));
         let forced = self.choices.iter().map(|choices| format!("{:?}", choices.forced.map(Algorithm::name)));
-        let text: String = rows.chain(forced).chain([self.strict.to_string()]).collect();
+        let others = [self.strict.to_string(), format!("{:?}", self.moe)];
+        let text: String = rows.chain(forced).chain(others).collect();
         // FNV-1a; the lowest bits of a product depend on few others.
         let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         text.bytes().fold(0xcbf2_9ce4_8422_2325, mix) >> 8
@@ -297,8 +306,14 @@ impl Selection {
     /// the collective.
     pub fn force(&mut self, collective: &str, algorithm: &str) -> Result<()> {
         let bad = |form: String| ErrorKind::BadSetting { name: collective.into(), value: algorithm.into(), form };
+        if collective == MOE {
+            let modes = || MoeMode::ALL.map(MoeMode::name).join(", ");
+            let mode = algorithm.parse().map_err(|NoMode| bad(format!("give a mode for {MOE} of {}", modes())))?;
+            self.moe = Some(mode);
+            return Ok(());
+        }
         let Some(kind) = Collective::NAMES.iter().position(|name| *name == collective) else {
-            return Err(bad(format!("give a collective of {}", Collective::NAMES.join(", "))).into());
+            return Err(bad(format!("give a collective of {}, {MOE}", Collective::NAMES.join(", "))).into());
         };
         let can: Vec<Algorithm> = Algorithm::ALL.into_iter().filter(|one| one.plans(COLLECTIVES[kind])).collect();
         let found = algorithm.parse().ok().filter(|one| can.contains(one));
@@ -311,6 +326,17 @@ impl Selection {
     /// Leaves the choice for every collective to the table again.
     pub fn force_none(&mut self) {
         self.choices.iter_mut().for_each(|choices| choices.forced = None);
+        self.moe = None;
+    }
+
+    /// The mode of an exchange between experts for batches of so many bytes, and the row that says so; none if it is forced.
+    pub fn moe(&self, bytes: usize, several_hosts: bool) -> (MoeMode, Option<&'static MoeRow>) {
+        let hosts = if several_hosts { Where::Hosts } else { Where::OneHost };
+        let row = moe::ROWS.iter().find(|row| row.hosts == hosts && bytes <= row.up_to);
+        match (self.moe, row) {
+            (Some(mode), _) => (mode, None),
+            (None, row) => (row.map_or(MoeMode::Latency, |row| row.mode), row),
+        }
     }
 }
 
