@@ -57,8 +57,8 @@ SHMEM_PROTOTYPE(int, shmemx_alltoallvmem,
                 (shmem_team_t team, void *dest, const size_t *dest_counts, const size_t *dest_displs, const void *source,
                  const size_t *source_counts, const size_t *source_displs))
 
-/* Started here, ended by test or wait; those of a team get on in their order. Any other collective call of the team ends them
- * first. */
+/* Started here, ended by test or wait; those of a team get on in their order, and on each PE in such calls only: one that waits
+ * for something else holds up those that wait for the collective. Any other collective call of the team ends them first. */
 SHMEM_PROTOTYPE(int, shmemx_reduce_nbi,
                 (shmem_team_t team, void *dest, const void *source, size_t nreduce, shmemx_type_t type, shmemx_op_t op,
                  shmemx_req_t *request))

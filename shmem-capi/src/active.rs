@@ -14,7 +14,6 @@ use shmem_core::{Ctx, Elem, ErrorKind, Result, Shared, SigRef, SymSlice};
 use crate::coll::{extent, open_ended};
 use crate::ctx::Handle;
 use crate::job::{Job, run};
-use crate::longdouble::Long;
 use crate::types::{LongDouble, pe as number};
 
 /// How many members have come, at the first; whether they may go on, at the others; and where the next block begins, and one.
@@ -310,15 +309,6 @@ macro_rules! reduction {
                 })
             }
         }
-    };
-}
-
-macro_rules! of_type {
-    (longdouble, $op:expr) => {
-        Long($op)
-    };
-    ($name:ident, $op:expr) => {
-        $op
     };
 }
 

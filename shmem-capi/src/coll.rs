@@ -9,7 +9,6 @@ use shmem_core::{Elem, Result, SymSlice};
 
 use crate::fail::status;
 use crate::job::Job;
-use crate::longdouble::Long;
 use crate::team::Handle;
 use crate::types::{LongDouble, pe as number};
 
@@ -174,16 +173,6 @@ macro_rules! reduction {
                 $call(NAME, team, dest, source, nreduce, $op)
             }
         }
-    };
-}
-
-/// The reduction of a name for a type: the library's, or this crate's for the type that the library does not know.
-macro_rules! of_type {
-    (longdouble, $op:expr) => {
-        Long($op)
-    };
-    ($name:ident, $op:expr) => {
-        $op
     };
 }
 

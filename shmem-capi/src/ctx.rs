@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_long};
 
-use shmem_core::{Ctx, Error, Private, Result, Shared, World};
+use shmem_core::{Ctx, Error, Private, Result, Shared};
 
 use crate::fail::keep;
 use crate::job::{Job, run};
@@ -35,7 +35,7 @@ pub(crate) struct SessionConfig {
 
 impl Context {
     /// The default one.
-    pub(crate) fn of_world(_: &'static World, team: &'static Team) -> Self {
+    pub(crate) fn of_world(team: &'static Team) -> Self {
         Context { ctx: team.core().ctx(), team: team::Handle::WORLD }
     }
 }

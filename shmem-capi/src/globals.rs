@@ -58,15 +58,17 @@ unsafe extern "C" fn visit(object: *mut libc::dl_phdr_info, _: usize, found: *mu
     };
     let of = |header: &libc::Elf64_Phdr| base + header.p_vaddr as usize;
     let down = |address: usize| address / PAGE * PAGE;
-    let writable = headers.iter().find(|one| one.p_type == libc::PT_LOAD && one.p_flags & libc::PF_W != 0);
     let protected = headers.iter().find(|one| one.p_type == libc::PT_GNU_RELRO);
-    if let Some(load) = writable {
-        let behind = protected.map_or(0, |relro| down(of(relro) + relro.p_memsz as usize));
+    let behind = protected.map_or(0, |relro| down(of(relro) + relro.p_memsz as usize));
+    let variables = |load: &libc::Elf64_Phdr| {
         let start = down(of(load)).max(behind);
         let end = (of(load) + load.p_memsz as usize).next_multiple_of(PAGE);
         let of_file = (of(load) + load.p_filesz as usize).next_multiple_of(PAGE).saturating_sub(start);
-        *found = (start < end).then_some(Globals { start, bytes: end - start, of_file });
-    }
+        (start < end).then_some(Globals { start, bytes: end - start, of_file })
+    };
+    // Some linkers have what is only writable while it is loaded in a segment of its own, in front.
+    let writable = headers.iter().filter(|one| one.p_type == libc::PT_LOAD && one.p_flags & libc::PF_W != 0);
+    *found = writable.filter_map(variables).max_by_key(|one| one.bytes);
     1
 }
 
@@ -153,7 +155,10 @@ extern "C" fn in_child() {
         let Ok(copy) = rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, access, MapFlags::PRIVATE) else {
             libc::_exit(crate::fail::ERROR_STATUS);
         };
-        copy.cast::<u8>().copy_from_nonoverlapping(shared.as_ptr(), bytes);
+        // Word by word, for sanitizers of memory take a copy of what lies between variables for an error.
+        for word in 0..bytes / size_of::<u64>() {
+            copy.cast::<u64>().add(word).write_volatile(shared.cast::<u64>().add(word).read_volatile());
+        }
         if rustix::mm::mremap_fixed(copy, bytes, bytes, MremapFlags::MAYMOVE, shared.as_ptr().cast()).is_err() {
             libc::_exit(crate::fail::ERROR_STATUS);
         }

@@ -110,7 +110,7 @@ fn make() -> Result<Job> {
     Selection::new(world.config())?;
     let taken = globals::share(world, globals)?;
     let teams = Teams::new(world);
-    let context = Context::of_world(world, teams.world());
+    let context = Context::of_world(teams.world());
     let nothing = world.team().workspace().slice(..0)?.cast()?;
     world.barrier_all()?;
     Ok(Job { teams, context, nothing, world, at: world.addresses(), globals: taken })

@@ -4,6 +4,7 @@ use std::ffi::c_int;
 
 use shmem_core::{Error, Result, SigRef};
 
+use crate::ctx::Handle;
 use crate::job::{Job, run};
 use crate::types::pe as number;
 use crate::wait::cmp;
@@ -34,9 +35,9 @@ export_ctx! {
 
 export! {
     ["shmem_signal_fetch"] fn(word: *const u64) -> u64 {
-        run(NAME, |job| job.context(crate::ctx::Handle::DEFAULT)?.signal_fetch(job.object(word, 1)?))
+        run(NAME, |job| job.context(Handle::DEFAULT)?.signal_fetch(job.object(word, 1)?))
     }
     ["shmem_signal_wait_until"] fn(word: *mut u64, op: c_int, value: u64) -> u64 {
-        run(NAME, |job| job.context(crate::ctx::Handle::DEFAULT)?.wait_until(job.object(word, 1)?, cmp(op)?, value))
+        run(NAME, |job| job.context(Handle::DEFAULT)?.wait_until(job.object(word, 1)?, cmp(op)?, value))
     }
 }

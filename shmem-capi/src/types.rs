@@ -85,6 +85,16 @@ macro_rules! complex_types {
     };
 }
 
+/// The reduction of a name for a type: the library's, or this crate's for the type that the library does not know.
+macro_rules! of_type {
+    (longdouble, $op:expr) => {
+        $crate::longdouble::Long($op)
+    };
+    ($name:ident, $op:expr) => {
+        $op
+    };
+}
+
 /// A PE number of C, of which a negative one exists no more than one that is too large.
 #[inline(always)]
 pub(crate) fn pe(number: c_int) -> usize {

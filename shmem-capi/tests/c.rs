@@ -167,6 +167,40 @@ fn globals_are_symmetric_at_fixed_addresses_and_at_drawn_ones() {
     run_in(2, &programs[0], &[("SHMEM_SYMMETRIC_SIZE", "64K")]);
 }
 
+/// It puts what is writable while a program is loaded only into a segment of its own, before that of the variables.
+#[test]
+fn globals_are_symmetric_whoever_links_the_program() {
+    let sysroot = Command::new("rustc").args(["--print", "target-libdir"]).output().unwrap();
+    let linkers = Path::new(String::from_utf8(sysroot.stdout).unwrap().trim()).with_file_name("bin/gcc-ld");
+    assert!(linkers.join("ld.lld").exists(), "{linkers:?}");
+    let folder = format!("-B{}", linkers.display());
+    let program = compile("oshcc", &["-std=c99", "-D_GNU_SOURCE", &folder, "-fuse-ld=lld"], "globals.c", "globals-lld");
+    run(3, &program);
+}
+
+#[test]
+fn globals_are_symmetric_under_a_sanitizer_of_memory() {
+    let program = compile("oshcc", &["-std=c99", "-D_GNU_SOURCE", "-fsanitize=address"], "globals.c", "globals-asan");
+    run(2, &program);
+}
+
+#[test]
+fn globals_are_no_memory_that_a_program_has_forgotten_to_free() {
+    let program = compile("oshcc", &["-std=c99", "-D_GNU_SOURCE"], "globals.c", "globals-checked");
+    let output = run_with("shmemrun", 2, &program, &[], &[("SHMEM_CHECK", "1")]);
+    assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()), (Some(0), ""));
+}
+
+#[test]
+fn the_library_may_be_loaded_and_unloaded_while_a_program_runs() {
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("loaded");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/loaded.c");
+    assert!(Command::new("cc").arg(source).args(["-ldl", "-o"]).arg(&program).status().unwrap().success());
+    let library = tree().join("libshmem.so").to_string_lossy().into_owned();
+    let output = run_with("shmemrun", 2, &program, &[&library], &[]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 #[test]
 fn a_program_may_be_linked_with_the_whole_library() {
     let library = tree().join("libshmem.a").to_string_lossy().into_owned();
@@ -223,6 +257,7 @@ fn an_error_is_a_line_with_pe_function_and_limit_and_the_end() {
         (1, "too-early", "shmem: shmem_barrier_all: shmem_init has not been called, or shmem_finalize has"),
         (3, "not-symmetric", "shmem: PE 0: shmem_long_put: the 8 bytes at 0x"),
         (1, "freed-twice", "shmem: PE 0: shmem_free: bytes "),
+        (1, "freed-global", "shmem: PE 0: shmem_free: bytes "),
         (1, "timeout", "shmem: PE 0: shmem_long_wait_until: wait on PE 0 saw nothing for "),
     ] {
         let (status, line) = end(n, how);

@@ -53,6 +53,8 @@ struct State {
     births: Vec<Birth>,
     /// Those that are: their births by offset.
     live: BTreeMap<usize, u64>,
+    /// Where the overlay is, which is never freed.
+    overlay: Option<usize>,
     /// By slot.
     teams: BTreeMap<usize, Team>,
     /// The locks that this PE holds, by offset.
@@ -237,6 +239,11 @@ impl Check {
         state.reserved.retain(|reserved| reserved.number != number);
     }
 
+    /// The overlay's block begins at an offset.
+    pub(crate) fn overlaid(&self, offset: usize) {
+        self.state().overlay = Some(offset);
+    }
+
     /// This PE has taken a lock.
     pub(crate) fn locked(&self, offset: usize, site: Site) {
         self.state().locks.insert(offset, site);
@@ -296,10 +303,11 @@ impl State {
         self.births.get(*birth as usize - 1).filter(|birth| offset < birth.bytes.end)
     }
 
-    /// The allocations that were never freed, a line for each place in the program.
+    /// The allocations that were never freed, a line for each place in the program. The overlay is not meant to be.
     fn leaks(&self) -> Vec<String> {
         let mut places: Vec<(String, Vec<&Range<usize>>)> = Vec::new();
-        for birth in self.live.values().filter_map(|birth| self.births.get(*birth as usize - 1)) {
+        let live = self.live.iter().filter(|(offset, _)| self.overlay != Some(**offset));
+        for birth in live.filter_map(|(_, birth)| self.births.get(*birth as usize - 1)) {
             let site = place(birth.site);
             match places.iter_mut().find(|(known, _)| *known == site) {
                 Some((_, blocks)) => blocks.push(&birth.bytes),

@@ -95,7 +95,8 @@ impl<'w> Addresses<'w> {
     /// As [`rest_of_block`](Self::rest_of_block).
     pub fn block(&self, address: *const u8) -> Result<SymBox<'w, u8>> {
         let offset = self.offset_of(address.addr(), 0).ok_or_else(|| self.not_symmetric(address.addr(), 1))?;
-        let bytes = self.heap.arena().block(offset);
+        // The overlay's block is never given back, though it may begin there.
+        let bytes = self.heap.arena().block(offset).filter(|_| self.image.end_of(offset).is_none());
         let bytes = bytes.ok_or(ErrorKind::NotAllocated { offset, end: offset.saturating_add(1) })?;
         Ok(SymBox::new(SymSlice::new(self.heap.find(offset, bytes)?, offset, bytes)))
     }
@@ -144,8 +145,12 @@ impl Heap {
         }
         let to = self.segment().address(at);
         for page in (0..bytes).step_by(MAX_ALIGN).filter(|page| used(*page)) {
-            // SAFETY: the page lies in the block and in what is at `start`, which the caller vouches for; they are apart.
-            unsafe { to.add(page).copy_from_nonoverlapping(start.add(page), MAX_ALIGN) };
+            let (from, to) = (start.wrapping_add(page).cast::<u64>(), to.wrapping_add(page).cast::<u64>());
+            for word in 0..MAX_ALIGN / size_of::<u64>() {
+                // SAFETY: the page lies in the block and in what is at `start`, which the caller vouches for. Word by word, for
+                // sanitizers of memory take a copy of what lies between variables for an error.
+                unsafe { to.add(word).write_volatile(from.add(word).read_volatile()) };
+            }
         }
         // SAFETY: the caller vouches for what is replaced; a block lies in the segment, and begins a page, just checked.
         unsafe { self.segment().show_at(start, at, bytes) }?;
@@ -153,6 +158,9 @@ impl Heap {
             return Err(
                 ErrorKind::BadMemory { start: start.addr(), bytes, why: "this heap has an image".into() }.into()
             );
+        }
+        if let Some(check) = self.check() {
+            check.overlaid(at);
         }
         Ok(())
     }

@@ -42,6 +42,12 @@ int main(int argc, char **argv)
         shmem_free(block);
         shmem_free(block);
     }
+    if (strcmp(how, "freed-global") == 0) {
+        /* Wherever their pages begin. */
+        char *page = (char *)((size_t)&word & ~(size_t)4095);
+        while (shmem_addr_accessible(page - 4096, me)) page -= 4096;
+        shmem_free(page);
+    }
     if (strcmp(how, "bad-stride") == 0) shmem_long_iput(words, words, 0, 1, 2, 0);
     if (strcmp(how, "mismatch") == 0) shmem_long_sum_reduce(SHMEM_TEAM_WORLD, &word, words, me == 0 ? 1 : 0);
     if (strcmp(how, "returned") == 0) {
