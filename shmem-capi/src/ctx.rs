@@ -1,6 +1,7 @@
 //! Contexts.
 
 use std::ffi::{c_int, c_long};
+use std::sync::PoisonError;
 
 use shmem_core::{Ctx, Error, Private, Result, Shared};
 
@@ -66,7 +67,9 @@ fn create(job: &'static Job, team: team::Handle, options: c_long) -> Result<Hand
         return Err(Error::other(format!("{options:#x} are no options of a context")));
     }
     let context = Context { ctx: job.teams.get(team)?.core().ctx::<Private>().into_shared(), team };
-    Ok(Handle(Box::into_raw(Box::new(context)).addr()))
+    let handle = Handle(Box::into_raw(Box::new(context)).addr());
+    job.contexts.lock().unwrap_or_else(PoisonError::into_inner).insert(handle.0);
+    Ok(handle)
 }
 
 /// Stores what was made: 0; or that nothing was, and why: -1.
@@ -102,9 +105,12 @@ export! {
             match ctx {
                 Handle::INVALID => return Ok(()),
                 Handle::DEFAULT => return Err(Error::other("SHMEM_CTX_DEFAULT lasts as long as the job")),
+                _ if !job.contexts.lock().unwrap_or_else(PoisonError::into_inner).remove(&ctx.0) => {
+                    return Err(Error::other("there is no such context, or it has been destroyed"));
+                }
                 _ => job.context(ctx)?.quiet()?,
             }
-            // SAFETY: the handle is the address of a box, and C gives it up.
+            // SAFETY: the handle was the address of a box, and is in the list no more.
             drop(unsafe { Box::from_raw(ctx.0 as *mut Context) });
             Ok(())
         })

@@ -1,6 +1,7 @@
 //! The job that this process is a PE of: the one place of the library where there is a global, since C has no other. It is
 //! made by `shmem_init`, ended by `shmem_finalize` or by the end of the process, and may be made again.
 
+use std::collections::BTreeSet;
 use std::ffi::{c_int, c_void};
 use std::process::exit;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
@@ -20,6 +21,8 @@ pub(crate) struct Job {
     /// First, so that it ends before the world that it is in.
     pub(crate) teams: Teams,
     pub(crate) context: Context,
+    /// The addresses of those that the program has made.
+    pub(crate) contexts: Mutex<BTreeSet<usize>>,
     /// Of no length, for where C gives any address, or none.
     nothing: SymSlice<'static, u64>,
     pub(crate) world: &'static World,
@@ -113,7 +116,8 @@ fn make() -> Result<Job> {
     let context = Context::of_world(teams.world());
     let nothing = world.team().workspace().slice(..0)?.cast()?;
     world.barrier_all()?;
-    Ok(Job { teams, context, nothing, world, at: world.addresses(), globals: taken })
+    let contexts = Mutex::default();
+    Ok(Job { teams, context, contexts, nothing, world, at: world.addresses(), globals: taken })
 }
 
 /// Ends the job, if there is one. Collective.
@@ -151,12 +155,9 @@ pub(crate) fn global_exit(status: c_int) -> ! {
 /// Ends this PE, and with it the job, because of an error.
 pub(crate) fn end(error: &Error) -> ! {
     ENDING.store(true, Ordering::Relaxed);
-    if let Some(job) = current() {
-        if error.kind().is_lost() {
-            // The PE that was first to fail is to be the first to end: the launcher names it.
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        job.world.abandon();
+    if error.kind().is_lost() {
+        // The PE that was first to fail is to be the first to end: the launcher names it.
+        std::thread::sleep(Duration::from_millis(50));
     }
     exit(ERROR_STATUS)
 }
@@ -166,12 +167,12 @@ unsafe extern "C" {
     fn on_exit(function: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
 }
 
-/// The process ends: so does the job, in order, if nothing went wrong; else the others are told.
+/// The process ends: so does the job, in order, if nothing went wrong; else the launcher tells the others of its status.
 extern "C" fn at_exit(status: c_int, _: *mut c_void) {
     match current() {
         None => {}
         Some(_) if ENDING.load(Ordering::Relaxed) => {}
         Some(_) if status == 0 => finish(),
-        Some(job) => job.world.abandon(),
+        Some(_) => {}
     }
 }

@@ -257,6 +257,7 @@ fn an_error_is_a_line_with_pe_function_and_limit_and_the_end() {
         (1, "too-early", "shmem: shmem_barrier_all: shmem_init has not been called, or shmem_finalize has"),
         (3, "not-symmetric", "shmem: PE 0: shmem_long_put: the 8 bytes at 0x"),
         (1, "freed-twice", "shmem: PE 0: shmem_free: bytes "),
+        (1, "destroyed-twice", "shmem: PE 0: shmem_ctx_destroy: there is no such context, or it has been destroyed"),
         (1, "freed-global", "shmem: PE 0: shmem_free: bytes "),
         (1, "timeout", "shmem: PE 0: shmem_long_wait_until: wait on PE 0 saw nothing for "),
     ] {

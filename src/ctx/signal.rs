@@ -192,7 +192,12 @@ impl<S: Sharing> Ctx<'_, S> {
     /// As [`wait`](Self::wait); [`NoSuchPe`](ErrorKind::NoSuchPe).
     #[inline]
     #[track_caller]
-    pub fn wait_from<T: AmoInt>(&self, variable: SymSlice<'_, T>, from: usize, ready: impl Fn(T) -> bool) -> Result<T> {
+    pub fn wait_from<T: Elem + Ord>(
+        &self,
+        variable: SymSlice<'_, T>,
+        from: usize,
+        ready: impl Fn(T) -> bool,
+    ) -> Result<T> {
         self.own(variable, 1, Access::Read)?;
         let value = variable.read(0)?;
         if ready(value) {

@@ -48,6 +48,12 @@ int main(int argc, char **argv)
         while (shmem_addr_accessible(page - 4096, me)) page -= 4096;
         shmem_free(page);
     }
+    if (strcmp(how, "destroyed-twice") == 0) {
+        shmem_ctx_t ctx;
+        CHECK(shmem_ctx_create(0, &ctx) == 0);
+        shmem_ctx_destroy(ctx);
+        shmem_ctx_destroy(ctx);
+    }
     if (strcmp(how, "bad-stride") == 0) shmem_long_iput(words, words, 0, 1, 2, 0);
     if (strcmp(how, "mismatch") == 0) shmem_long_sum_reduce(SHMEM_TEAM_WORLD, &word, words, me == 0 ? 1 : 0);
     if (strcmp(how, "returned") == 0) {
