@@ -89,7 +89,7 @@ pub(super) fn built_in(threshold: usize) -> impl Iterator<Item = Row> {
         let row = |up_to, algorithm, why| Row { collective, hosts: Where::OneHost, up_to, algorithm, why };
         let small = row(LETTER, Small, "one hand-over, on the cache lines of the meeting");
         let direct = |up_to| row(up_to, Direct, "two hand-overs, and no copy but from source to target");
-        let pieces = row(usize::MAX, Hierarchical, "pieces that stay in the caches on their way");
+        let pieces = row(usize::MAX, Hierarchical, "in parts that stay in the caches on their way");
         match collective {
             "broadcast" => vec![small, direct(BY_PIECES), pieces, direct(usize::MAX)],
             _ => vec![small, direct(usize::MAX)],
