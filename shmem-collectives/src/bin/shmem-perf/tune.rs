@@ -1,17 +1,20 @@
 //! Measures every algorithm for every collective and size of a sweep, and writes the fastest as a table.
 //!
-//! All PEs time the same calls and know the times of the slowest, so that all decide the same at every point. A size
-//! with close times keeps the algorithm of the size before: chance makes no rows.
+//! All PEs time the same calls and know the times of the slowest, so that all decide the same at every point. Where times are
+//! close, the table that is there already is right, or else the algorithm of the size before: chance makes no rows.
+//!
+//! Each call is timed alone after a barrier, as benchmarks and `shmem-perf` itself time it. Calls in rows would flatter the one-shot
+//! algorithm, whose root does not wait for the others: up to 2 KiB they preferred it to one that is 1.5 times as fast.
 
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use shmem::{Error, Meeting, Result, World};
-use shmem_collectives::Coll;
 use shmem_collectives::op::{Op, Type};
 use shmem_collectives::plan::Collective;
 use shmem_collectives::plans::Algorithm;
 use shmem_collectives::select::{Row, Where, text};
+use shmem_collectives::{Coll, Selection};
 
 use crate::Tune;
 use crate::case::{Memory, Spec};
@@ -38,16 +41,12 @@ const SIZES: [usize; 13] = [
 /// What all measurements may take together. Each gets a share of what is left, at least a few calls.
 const BUDGET: Duration = Duration::from_secs(2);
 /// Measurements of one algorithm and size, in turn with those of the others.
-const ROUNDS: usize = 3;
-/// Samples of one measurement.
-const SAMPLES: RangeInclusive<usize> = 3..=100;
-/// Calls of one sample, and how many microseconds they should last: programs make calls one behind the other, where the end of
-/// one is the beginning of the next, and what a call alone takes says little of that.
-const CALLS: RangeInclusive<usize> = 1..=16;
-const SAMPLE: f64 = 20.0;
+const ROUNDS: usize = 5;
+/// Calls of one measurement.
+const CALLS: RangeInclusive<usize> = 3..=200;
 /// How much slower than the fastest an algorithm may be in the first round, to be measured again.
 const HOPELESS: f64 = 1.5;
-/// How much slower than the fastest the algorithm of the size before may be, to be kept.
+/// How much slower than the fastest an algorithm may be, to be kept.
 const CLOSE: f64 = 1.07;
 
 /// Runs as one PE; no elements are wrong.
@@ -56,11 +55,13 @@ pub(crate) fn run(world: &World, tune: &Tune) -> Result<u64> {
     let most = SIZES[SIZES.len() - 1] * n;
     let (src, dst) = (world.align::<u8>(4096, most)?, world.align::<u8>(4096, most)?);
     let words = world.alloc_zeroed::<u64>(1)?;
-    let cell = world.alloc_zeroed::<u64>(*SAMPLES.end())?;
+    let cell = world.alloc_zeroed::<u64>(*CALLS.end())?;
     let ctx = world.ctx();
     let memory = Memory { src: src.sym(), dst: dst.sym(), signal: words.sym(), counter: words.sym() };
     let clock = Clock { world, ctx: &ctx, cell: cell.sym() };
-    let mut stand = Stand { clock, coll: Coll::new(world, &team)?, memory, share: Duration::ZERO };
+    let mut coll = Coll::new(world, &team)?;
+    let table = coll.selection_mut().clone();
+    let mut stand = Stand { clock, coll, table, memory, share: Duration::ZERO };
     let collectives = || OPERATIONS.into_iter().filter_map(Operation::collective);
     let of_race = |what| candidates(what).len() * ROUNDS + 1;
     let mut measurements: usize = collectives().map(|what| of_race(what) * SIZES.len()).sum();
@@ -71,9 +72,9 @@ pub(crate) fn run(world: &World, tune: &Tune) -> Result<u64> {
         for bytes in SIZES {
             stand.share = BUDGET.saturating_sub(stand.clock.since(begin)?) / measurements as u32;
             measurements -= of_race(what);
-            let times = stand.race(what, bytes)?;
-            let before = points.last().map_or(&[Algorithm::Small][..], |(_, before)| before);
-            let best = preferred(&times, before, what.reduces());
+            let (known, times) = stand.race(what, bytes)?;
+            let before = points.last().map_or(&[][..], |(_, before)| before);
+            let best = preferred(&times, known, before, what.reduces());
             match points.last_mut() {
                 Some((up_to, before)) if *before == best => *up_to = bytes,
                 _ => points.push((bytes, best)),
@@ -103,21 +104,22 @@ pub(crate) fn run(world: &World, tune: &Tune) -> Result<u64> {
 struct Stand<'a, 't> {
     clock: Clock<'a, 't>,
     coll: Coll<'t>,
+    /// What chooses where nothing is forced.
+    table: Selection,
     memory: Memory<'a>,
     /// What the next measurement may take.
     share: Duration,
 }
 
 impl Stand<'_, '_> {
-    /// The times of all algorithms that can do it.
-    fn race(&mut self, what: Collective, bytes: usize) -> Result<Vec<(Algorithm, f64)>> {
-        let mut times: Vec<(Algorithm, f64)> = Vec::new();
+    /// What the table has for it, and the times of all algorithms that can do it.
+    fn race(&mut self, what: Collective, bytes: usize) -> Result<(Option<Algorithm>, Vec<(Algorithm, f64)>)> {
         // Whoever is first meets cold memory, and would be given up for that.
-        if let Some(first) = candidates(what).first() {
-            self.measure(what, bytes, *first)?;
-        }
+        self.measure(what, bytes, None)?;
+        let known = self.coll.latest_algorithm();
+        let mut times: Vec<(Algorithm, f64)> = Vec::new();
         for algorithm in candidates(what) {
-            if let Some(time) = self.measure(what, bytes, algorithm)? {
+            if let Some(time) = self.measure(what, bytes, Some(algorithm))? {
                 times.push((algorithm, time));
             }
         }
@@ -126,30 +128,27 @@ impl Stand<'_, '_> {
         let best = fastest(&times).map_or(0.0, |(_, best)| best);
         for _ in 1..rounds {
             for (algorithm, time) in times.iter_mut().filter(|(_, time)| *time <= HOPELESS * best) {
-                *time = self.measure(what, bytes, *algorithm)?.map_or(*time, |again| time.min(again));
+                *time = self.measure(what, bytes, Some(*algorithm))?.map_or(*time, |again| time.min(again));
             }
         }
-        Ok(times)
+        Ok((known, times))
     }
 
-    /// Microseconds of a call; none if it takes another algorithm, for want of memory.
-    fn measure(&mut self, what: Collective, bytes: usize, algorithm: Algorithm) -> Result<Option<f64>> {
-        let Stand { clock, coll, memory, share } = self;
-        coll.selection_mut().force(what.name(), algorithm.name())?;
+    /// Microseconds of a call by an algorithm, or by what the table has; none if it takes another, for want of memory.
+    fn measure(&mut self, what: Collective, bytes: usize, algorithm: Option<Algorithm>) -> Result<Option<f64>> {
+        let Stand { clock, coll, table, memory, share } = self;
+        *coll.selection_mut() = table.clone();
+        algorithm.map_or(Ok(()), |algorithm| coll.selection_mut().force(what.name(), algorithm.name()))?;
         let (ty, op, operation) = (Type::F32, Op::Sum, Operation::Collective(what));
         let (coll, len) = (&*coll, bytes / ty.size());
         let spec = Spec { world: clock.world, ctx: clock.ctx, coll, memory: *memory, operation, ty, op, len };
         let mut median = None;
         spec.with(&mut |case| {
             let probe = clock.time(case, 2, 1)?.min;
-            if coll.latest_algorithm() == Some(algorithm) {
-                let within =
-                    |range: RangeInclusive<usize>, value: f64| (value as usize).clamp(*range.start(), *range.end());
-                let probe = probe.max(0.1);
-                let calls = within(CALLS, SAMPLE / probe);
-                // There is a barrier before each sample.
-                let samples = share.as_secs_f64() * 1e6 / ((calls + 1) as f64 * probe);
-                median = Some(clock.time(case, within(SAMPLES, samples), calls)?.median);
+            if algorithm.is_none_or(|algorithm| coll.latest_algorithm() == Some(algorithm)) {
+                // There is a barrier before each call.
+                let calls = share.as_secs_f64() * 1e6 / (2.0 * probe.max(0.1));
+                median = Some(clock.time(case, (calls as usize).clamp(*CALLS.start(), *CALLS.end()), 1)?.median);
             }
             Ok(())
         })?;
@@ -157,13 +156,18 @@ impl Stand<'_, '_> {
     }
 }
 
-/// What to take: the algorithm of the size before, if it is close to the fastest, else that; and if it does not fold
+/// What to take: what is known, or the algorithm of the size before, if close to the fastest, else that; and if it does not fold
 /// whole, then the best that does, for reductions that ask for it.
-fn preferred(times: &[(Algorithm, f64)], before: &[Algorithm], reduces: bool) -> Vec<Algorithm> {
+fn preferred(
+    times: &[(Algorithm, f64)],
+    known: Option<Algorithm>,
+    before: &[Algorithm],
+    reduces: bool,
+) -> Vec<Algorithm> {
     let choose = |times: &[(Algorithm, f64)]| {
         let (fastest, best) = fastest(times)?;
-        let kept = times.iter().find(|(algorithm, time)| before.contains(algorithm) && *time <= CLOSE * best);
-        Some(kept.map_or(fastest, |(algorithm, _)| *algorithm))
+        let close = |candidate: &&Algorithm| times.iter().any(|(it, time)| it == *candidate && *time <= CLOSE * best);
+        Some(known.iter().chain(before).find(close).map_or(fastest, |kept| *kept))
     };
     let whole: Vec<_> = times.iter().copied().filter(|(algorithm, _)| algorithm.folds_whole()).collect();
     let mut chosen: Vec<Algorithm> = choose(times).into_iter().chain(choose(&whole)).collect();
@@ -202,12 +206,13 @@ mod tests {
     #[test]
     fn close_times_change_nothing_and_reductions_that_fold_whole_have_a_row() {
         let times = [(Small, 1.05), (Direct, 1.0), (Ring, 3.0)];
-        assert_eq!(preferred(&times, &[Small], true), [Small]);
-        assert_eq!(preferred(&times, &[Ring, Direct], true), [Direct]);
+        assert_eq!(preferred(&times, Some(Small), &[Direct], true), [Small]);
+        assert_eq!(preferred(&times, Some(Ring), &[Small], true), [Small]);
+        assert_eq!(preferred(&times, None, &[Ring, Direct], true), [Direct]);
         let times = [(Small, 2.0), (Direct, 1.5), (Ring, 1.0), (Recursive, 1.02)];
-        assert_eq!(preferred(&times, &[Recursive, Small], true), [Recursive, Direct]);
-        assert_eq!(preferred(&times, &[], true), [Ring, Direct]);
-        assert_eq!(preferred(&times, &[], false), [Ring]);
-        assert_eq!(preferred(&[], &[Small], true), []);
+        assert_eq!(preferred(&times, None, &[Recursive, Small], true), [Recursive, Direct]);
+        assert_eq!(preferred(&times, None, &[], true), [Ring, Direct]);
+        assert_eq!(preferred(&times, None, &[], false), [Ring]);
+        assert_eq!(preferred(&[], Some(Small), &[Small], true), []);
     }
 }
