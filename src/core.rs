@@ -23,6 +23,8 @@ pub(crate) struct Core {
     pub(crate) shared: Arc<Group>,
     /// The number of each PE's host.
     pub(crate) hosts: Vec<usize>,
+    /// Whether this host has more PEs than cores for them.
+    pub(crate) crowded: bool,
     /// Which way to other hosts the PEs have, in words, where there are other hosts.
     pub(crate) network: Option<String>,
     pub(crate) config: Config,

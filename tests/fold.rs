@@ -209,6 +209,35 @@ fn a_copy_reaches_every_target_from_anywhere() {
 }
 
 #[test]
+fn pieces_of_something_larger_go_past_the_cache_and_arrive() {
+    everywhere(|world| {
+        let (ctx, me, n) = (world.ctx::<Shared>(), world.me(), world.n_pes());
+        let memory = world.alloc::<u32>(Objects::elements(3, 1000))?;
+        for len in SIZES.into_iter().filter(|len| *len <= 1000) {
+            for whole in [0, usize::MAX] {
+                let objects = Objects::of(memory.sym(), 3, len, me);
+                world.barrier_all()?;
+                let (next, last) = ((me + 1) % n, (me + n - 1) % n);
+                ctx.copy_piece((objects.get(0), me), &[(objects.get(1), next)], whole)?;
+                ctx.fold_piece(
+                    &[(objects.get(0), me), (objects.get(0), next)],
+                    &[(objects.get(2), me)],
+                    &Digits,
+                    whole,
+                )?;
+                world.barrier_all()?;
+                assert_eq!(objects.get(1).to_vec(), (0..len).map(|i| value(last, 0, i)).collect::<Vec<_>>());
+                let sum = |i| serial([value(me, 0, i), value(next, 0, i)]);
+                assert_eq!(objects.get(2).to_vec(), (0..len).map(sum).collect::<Vec<_>>());
+                objects.check_canaries();
+                world.barrier_all()?;
+            }
+        }
+        world.free(memory)
+    });
+}
+
+#[test]
 fn elements_may_be_folded_to_another_type() {
     everywhere(|world| {
         let (ctx, me, n) = (world.ctx::<Shared>(), world.me(), world.n_pes());

@@ -104,7 +104,7 @@ impl<'t> Coll<'t> {
             slots: [rest.slice(..half)?, rest.slice(half..2 * half)?],
             work: rest.slice(2 * half..)?,
             selection,
-            hosts: Hosts::of_team(&team.hosts()),
+            hosts: Hosts::of_team(&team.hosts()).crowded(world.is_crowded()),
             strict: world.config().coll_strict,
             compared: true,
             state: RefCell::new(State {

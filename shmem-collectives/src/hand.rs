@@ -98,7 +98,7 @@ impl<'b> Hand<'_, 'b> {
             }
             _ => {
                 lane.has_put();
-                lane.ctx.copy((self.region(&from[0])?, from[0].pe), &self.places(into)?)
+                lane.ctx.copy_piece((self.region(&from[0])?, from[0].pe), &self.places(into)?, self.way.touched)
             }
         }
     }
@@ -192,7 +192,7 @@ fn fold<E: Elem>(
     kernel: &impl Kernel<E>,
 ) -> Result<()> {
     let (sources, targets) = (hand.places::<E>(from)?, hand.places::<E>(into)?);
-    lane.ctx.fold(&sources, &targets, kernel)
+    lane.ctx.fold_piece(&sources, &targets, kernel, hand.way.touched)
 }
 
 fn convert<S: Elem, D: Elem>(from: &[u8], into: &mut [u8], as_other: impl Fn(S) -> D) {

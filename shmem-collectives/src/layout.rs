@@ -109,12 +109,13 @@ impl Exchange {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Hosts {
     pes: Blocks,
+    crowded: bool,
 }
 
 impl Hosts {
     /// Hosts with these numbers of PEs, each at least 1.
     pub fn new(sizes: impl IntoIterator<Item = usize>) -> Self {
-        Hosts { pes: Blocks::new(sizes) }
+        Hosts { pes: Blocks::new(sizes), crowded: false }
     }
 
     /// Those of a team's members, by the number of each member's host ([`shmem::Team::hosts`]). Members that share a host
@@ -127,6 +128,17 @@ impl Hosts {
     /// All PEs on one host.
     pub fn one(n: usize) -> Self {
         Hosts::new([n])
+    }
+
+    /// The same, said to have more PEs than cores ([`shmem::World::is_crowded`]), if it is one host: what a PE waits for is then a
+    /// turn of the scheduler.
+    pub fn crowded(self, crowded: bool) -> Self {
+        Hosts { crowded: crowded && self.count() == 1, ..self }
+    }
+
+    /// Whether it is one host with more PEs than cores.
+    pub fn is_crowded(&self) -> bool {
+        self.crowded
     }
 
     /// How many.

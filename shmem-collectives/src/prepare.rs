@@ -40,6 +40,8 @@ pub(crate) struct Way {
     /// Whether it goes on the cache lines of the meeting.
     pub(crate) tiny: bool,
     pub(crate) plan: Plan,
+    /// Bytes that the plan's folds read and write, on this PE: together they go past the cache, or none of them does.
+    pub(crate) touched: usize,
     /// Whether the plan meets by itself.
     pub(crate) meets: bool,
 }
@@ -48,7 +50,12 @@ impl Way {
     /// By a plan whose elements are moved as they are, or held as they are.
     pub(crate) fn new(problem: Problem, algorithm: Algorithm, plan: Plan, held: usize) -> Self {
         let meets = plan.contains(&Step::Meet);
-        Way { problem, algorithm, wide: false, held, tiny: false, plan, meets }
+        let touches = |step: &Step| match step {
+            Step::Fold { from, into } => from.iter().chain(into).map(|at| at.len).sum(),
+            _ => 0,
+        };
+        let touched = plan.iter().map(touches).sum::<usize>().saturating_mul(held);
+        Way { problem, algorithm, wide: false, held, tiny: false, plan, touched, meets }
     }
 }
 

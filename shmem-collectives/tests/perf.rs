@@ -264,10 +264,13 @@ fn the_plan_says_what_is_chosen_and_why() {
             .map(|words| (words[0].clone(), words[2].clone(), words[if words[4] == "-" { 5 } else { 6 }..].join(" ")))
             .collect::<Vec<_>>()
     };
-    let one = plan(&["allreduce", "-b", "64", "-e", "128"], &[]);
+    let one = plan(&["allreduce", "-b", "64", "-e", "128", "--cores", "2"], &[]);
     assert_eq!((one[0].0.as_str(), one[0].1.as_str()), ("64", "small"));
     assert_eq!((one[1].0.as_str(), one[1].1.as_str()), ("128", "direct"));
     assert!(one[0].2.starts_with("one host up to 112: "), "{one:?}");
+    let crowded = plan(&["allreduce", "-b", "2K", "-e", "4K", "--pes", "3", "--cores", "2"], &[]);
+    assert_eq!((crowded[0].1.as_str(), crowded[1].1.as_str()), ("small", "direct"));
+    assert!(crowded[0].2.starts_with("crowded up to 2K: "), "{crowded:?}");
     let hosts = plan(&["allreduce", "--hosts", "4x8", "-b", "64K", "-e", "4M", "-f", "8"], &[]);
     let names: Vec<&str> = hosts.iter().map(|row| row.1.as_str()).collect();
     assert_eq!(names, ["halving", "halving", "hierarchical"]);

@@ -104,11 +104,28 @@ impl<X: Sharing> Ctx<'_, X> {
         into: &[(SymSlice<'_, D>, usize)],
         kernel: &K,
     ) -> Result<()> {
+        let whole = from.first().map_or(0, |(source, _)| source.len() * size_of::<D>());
+        self.fold_piece(from, into, kernel, whole)
+    }
+
+    /// [`fold`](Self::fold) of a piece of something larger: of what takes `whole` bytes, by which it is decided whether the piece goes past the
+    /// cache (`SHMEM_STREAM_FROM`). Where many pieces are folded one behind the other, a short one would stay in the cache for nothing.
+    ///
+    /// # Errors
+    /// As [`fold`](Self::fold).
+    #[track_caller]
+    pub fn fold_piece<S: Elem, D: Elem, K: Kernel<S, D>>(
+        &self,
+        from: &[(SymSlice<'_, S>, usize)],
+        into: &[(SymSlice<'_, D>, usize)],
+        kernel: &K,
+        whole: usize,
+    ) -> Result<()> {
         let len = self.check(from, into)?;
         let (mut sources, mut targets) = ([ptr::null_mut(); FEW], [ptr::null_mut(); FEW]);
         match (self.all_mapped(from, &mut sources), self.all_mapped(into, &mut targets)) {
             (Some(sources), Some(targets)) => {
-                let stream = self.streams(len, sources, targets);
+                let stream = self.streams(whole, sources, targets);
                 // SAFETY: check() found all regions to have `len` elements, the same or apart, and a source; handles lie in their segments, aligned.
                 unsafe { fold_mapped(sources, targets, len, kernel, stream) };
                 Ok(())
@@ -134,7 +151,7 @@ impl<X: Sharing> Ctx<'_, X> {
         let mut sources = [ptr::null_mut(); FEW];
         if let Some(sources) = self.all_mapped(from, &mut sources) {
             let target = target.as_mut_ptr();
-            let stream = self.streams(len, sources, &[target]);
+            let stream = self.streams(len * size_of::<D>(), sources, &[target]);
             // SAFETY: check() found all regions to have `len` elements, as the target has, which is private and so apart from them.
             unsafe { fold_mapped(sources, &[target], len, kernel, stream) };
             return Ok(());
@@ -156,28 +173,48 @@ impl<X: Sharing> Ctx<'_, X> {
     /// As [`fold`](Self::fold).
     #[track_caller]
     pub fn copy<T: Elem>(&self, from: (SymSlice<'_, T>, usize), into: &[(SymSlice<'_, T>, usize)]) -> Result<()> {
+        self.copy_piece(from, into, from.0.len() * size_of::<T>())
+    }
+
+    /// [`copy`](Self::copy) of a piece of something larger: of what takes `whole` bytes, by which it is decided whether the piece goes past the
+    /// cache, as in [`fold_piece`](Self::fold_piece).
+    ///
+    /// # Errors
+    /// As [`fold`](Self::fold).
+    #[track_caller]
+    pub fn copy_piece<T: Elem>(
+        &self,
+        from: (SymSlice<'_, T>, usize),
+        into: &[(SymSlice<'_, T>, usize)],
+        whole: usize,
+    ) -> Result<()> {
         let len = self.check(&[from], into)?;
         let bytes = len * size_of::<T>();
-        let (source, origin) = (self.mapped(&from), &self.peers[from.1]);
+        let stream_from = if whole < self.link().stream_from() { usize::MAX } else { 0 };
+        let source = self.mapped(&from);
         let same = |&(target, pe): &Region<'_, T>| pe == from.1 && target.offset() == from.0.offset();
-        match (source, into) {
-            (_, [target]) if same(target) => return Ok(()),
-            (Some(source), [(target, pe)]) => {
-                // SAFETY: both regions hold the bytes and, not being the same, are apart, as check() saw.
-                return unsafe {
-                    self.link().put(&self.peers[*pe], self.lane, target.offset(), source.cast(), bytes, false)
-                };
-            }
-            (None, [target]) => {
-                if let Some(target) = self.mapped(target) {
+        // To one target it goes at once.
+        if let [target @ (object, pe)] = into {
+            match (source, self.mapped(target)) {
+                _ if same(target) => return Ok(()),
+                (Some(source), Some(target)) => {
+                    // SAFETY: both regions hold the bytes and, not being the same, are apart, as check() saw.
+                    unsafe { loopback::copy(target.cast(), source.cast(), bytes, stream_from) };
+                    return Ok(());
+                }
+                (Some(source), None) => {
+                    let peer = &self.peers[*pe];
+                    // SAFETY: as above.
+                    return unsafe { self.link().put(peer, self.lane, object.offset(), source.cast(), bytes, false) };
+                }
+                (None, Some(target)) => {
+                    let origin = &self.peers[from.1];
                     // SAFETY: as above.
                     return unsafe { self.link().get(origin, self.lane, from.0.offset(), target.cast(), bytes, 0) };
                 }
+                (None, None) => {}
             }
-            _ => {}
         }
-        // All pieces of a long copy go past the cache, or none.
-        let stream_from = if bytes < self.link().stream_from() { usize::MAX } else { 0 };
         let mut fetched = Vec::new();
         for part in parts::<T>(len) {
             let source = match source {
@@ -246,8 +283,8 @@ impl<X: Sharing> Ctx<'_, X> {
 
     /// Whether the result of a fold goes past the cache: where it is long, and the targets are not there already, having been sources.
     #[inline(always)]
-    fn streams<S, D>(&self, len: usize, sources: &[*mut S], targets: &[*mut D]) -> bool {
-        len * size_of::<D>() >= self.link().stream_from()
+    fn streams<S, D>(&self, whole: usize, sources: &[*mut S], targets: &[*mut D]) -> bool {
+        whole >= self.link().stream_from()
             && !targets.iter().any(|target| sources.iter().any(|source| target.addr() == source.addr()))
     }
 

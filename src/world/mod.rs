@@ -306,6 +306,12 @@ impl World {
         (arena.free_bytes(), arena.largest_free())
     }
 
+    /// Whether this host has more PEs than cores for them, by affinity masks and processor quota at the start; the same on all PEs of
+    /// the host. Who waits then had better let others run.
+    pub fn is_crowded(&self) -> bool {
+        self.core.crowded
+    }
+
     /// The settings in force, as a table for people; what memory the heaps have got; and which ports lead to other hosts,
     /// and why these.
     pub fn info(&self) -> String {

@@ -124,6 +124,8 @@ pub(super) struct Plan {
     pub(super) fabric: Fabric,
     pub(super) layout: Layout,
     pub(super) radix: Radix,
+    /// Whether this host has more PEs than cores for them.
+    pub(super) crowded: bool,
     /// Polls before a waiter on this host yields.
     pub(super) spin: u32,
     /// Bytes of every user heap.
@@ -147,8 +149,9 @@ impl Plan {
         let heap = usize::try_from(heap.next_multiple_of(joined[0].multiple as u64)).unwrap_or(usize::MAX);
         let host: Vec<usize> = (0..n_pes).filter(|pe| hosts[*pe] == hosts[me]).collect();
         let slices = slices(joined);
-        let spin = config.spin.unwrap_or_else(|| if crowded(joined, &host) { 0 } else { SPIN });
-        Ok(Plan { layout: layout(heap), host, hosts, slices, fabric, radix, spin, heap })
+        let crowded = crowded(joined, &host);
+        let spin = config.spin.unwrap_or(if crowded { 0 } else { SPIN });
+        Ok(Plan { layout: layout(heap), host, hosts, slices, fabric, radix, crowded, spin, heap })
     }
 
     /// Bytes behind the symmetric memory of a PE: its host's board, if the PE is the lowest there.

@@ -115,10 +115,10 @@ pub(super) fn start_in(
     tracing::debug!(me, n_pes, heap = plan.heap, "world started");
 
     let (living, layout, radix) = (Mutex::new(None), plan.layout, plan.radix);
-    let hosts = plan.hosts;
+    let (hosts, crowded) = (plan.hosts, plan.crowded);
     let memory = by_value(&equipment.memories, "has", "have");
     let network = (!equipment.ports.is_empty()).then(|| by_value(&equipment.ports, "has", "have"));
-    let core = Core { link, layout, radix, slots, world, living, shared, hosts, config, memory, network };
+    let core = Core { link, layout, radix, slots, world, living, shared, hosts, crowded, config, memory, network };
     Ok(World { core: Arc::new(core), vigil, boot: boot.into() })
 }
 

@@ -160,6 +160,7 @@ struct Choices {
     forced: Option<Algorithm>,
     /// In order of bytes; of equal ones, the preferred first.
     one_host: Vec<Row>,
+    crowded: Vec<Row>,
     hosts: Vec<Row>,
 }
 
@@ -207,10 +208,15 @@ impl Selection {
         selection
     }
 
-    /// Replaces the rows of every collective for which some were measured.
+    /// Replaces the rows of every collective for which some were measured; what was measured on one host holds there however many
+    /// PEs it has.
     pub fn measured(&mut self, rows: Vec<Row>) {
         for row in &rows {
-            self.choices[row.kind()].rows_mut(row.hosts).clear();
+            let choices = &mut self.choices[row.kind()];
+            choices.rows_mut(row.hosts).clear();
+            if row.hosts == Where::OneHost {
+                choices.crowded.clear();
+            }
         }
         for row in rows {
             self.choices[row.kind()].rows_mut(row.hosts).push(row);
@@ -219,6 +225,7 @@ impl Selection {
 
     fn small_up_to(&mut self, up_to: usize) {
         for (choices, collective) in self.choices.iter_mut().zip(Collective::NAMES) {
+            choices.crowded.clear();
             let rows = &mut choices.one_host;
             rows.retain(|row| row.algorithm != Algorithm::Small && row.up_to > up_to);
             let why = "SHMEM_COLL_SMALL";
@@ -228,7 +235,7 @@ impl Selection {
 
     /// The table in force: first the collectives on one host, then those on several.
     pub fn rows(&self) -> impl Iterator<Item = &Row> {
-        let one_host = self.choices.iter().flat_map(|choices| &choices.one_host);
+        let one_host = self.choices.iter().flat_map(|choices| choices.crowded.iter().chain(&choices.one_host));
         one_host.chain(self.choices.iter().flat_map(|choices| &choices.hosts))
     }
 
@@ -344,7 +351,7 @@ impl Choices {
     /// What to try, in order. Where memory is shared, an algorithm without partial results comes before one that must
     /// hold them.
     fn candidates(&self, hosts: &Hosts, bytes: usize, need: Need) -> impl Iterator<Item = (Algorithm, Because<'_>)> {
-        let rows = self.rows(hosts).iter().filter(move |row| bytes <= row.up_to);
+        let rows = self.rows(hosts).filter(move |row| bytes <= row.up_to);
         let shared = hosts.count() == 1;
         let later = move |row: &&Row| shared && need.held(row.algorithm).is_some();
         let rows = rows.clone().filter(move |row| !later(row)).chain(rows.filter(later));
@@ -352,13 +359,15 @@ impl Choices {
         forced.into_iter().chain(rows.map(|row| (row.algorithm, Because::Row(row))))
     }
 
-    fn rows(&self, hosts: &Hosts) -> &[Row] {
-        if hosts.count() > 1 { &self.hosts } else { &self.one_host }
+    fn rows(&self, hosts: &Hosts) -> impl Iterator<Item = &Row> + Clone {
+        let crowded: &[Row] = if hosts.is_crowded() { &self.crowded } else { &[] };
+        crowded.iter().chain(if hosts.count() > 1 { &self.hosts } else { &self.one_host })
     }
 
     fn rows_mut(&mut self, hosts: Where) -> &mut Vec<Row> {
         match hosts {
             Where::OneHost => &mut self.one_host,
+            Where::Crowded => &mut self.crowded,
             Where::Hosts => &mut self.hosts,
         }
     }

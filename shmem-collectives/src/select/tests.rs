@@ -57,7 +57,13 @@ fn sizes_switch_at_their_limits() {
         assert_eq!(choose(&selection, what, 113, &one), Algorithm::Direct);
         assert_eq!(choose(&threshold, what, 100, &one), Algorithm::Small);
         assert_eq!(choose(&threshold, what, 101, &one), Algorithm::Direct);
+        let crowded = Hosts::one(4).crowded(true);
+        assert_eq!(choose(&selection, what, 2048, &crowded), Algorithm::Small);
+        assert_eq!(choose(&selection, what, 2049, &crowded), Algorithm::Direct);
+        assert_eq!(choose(&threshold, what, 101, &crowded), Algorithm::Direct);
     }
+    // Hosts that differ in that choose alike for a team that spans them.
+    assert_eq!(four.clone().crowded(true), four);
     for (what, below) in [
         (AllReduce, Algorithm::Recursive),
         (ReduceScatter, Algorithm::Halving),
@@ -173,6 +179,7 @@ fn tables_are_read_as_they_are_written() {
     selection.measured(parse("allreduce 64 ring\nallreduce any direct\n").unwrap());
     assert_eq!(choose(&selection, Collective::AllReduce, 64, &Hosts::one(2)), Algorithm::Ring);
     assert_eq!(choose(&selection, Collective::AllReduce, 65, &Hosts::one(2)), Algorithm::Direct);
+    assert_eq!(choose(&selection, Collective::AllReduce, 65, &Hosts::one(3).crowded(true)), Algorithm::Direct);
     assert_eq!(choose(&selection, Collective::AllGather, 64, &Hosts::one(2)), Algorithm::Small);
     assert_ne!(selection.digest(), Selection::default().digest());
 }

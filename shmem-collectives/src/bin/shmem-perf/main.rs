@@ -113,6 +113,9 @@ struct Plan {
     /// PEs on one host [default: 2]
     #[arg(long, value_name = "N", value_parser = pes, conflicts_with = "hosts")]
     pes: Option<usize>,
+    /// Cores for them, if these are on one host [default: this machine's]
+    #[arg(long, value_name = "N", value_parser = pes, conflicts_with = "hosts")]
+    cores: Option<usize>,
     /// Hosts and PEs: `4x8` for 4 hosts with 8 PEs each, `4,8,3` for three with so many
     #[arg(long, value_name = "HOSTS", value_parser = hosts)]
     hosts: Option<Hosts>,

@@ -16,17 +16,20 @@ use crate::layout::Operation;
 /// # Errors
 /// Why the command line makes no sense.
 pub(crate) fn print(plan: &Plan, config: &Config) -> Result<(), String> {
-    let Plan { collective, sizes, pes, hosts } = plan;
+    let Plan { collective, sizes, pes, cores, hosts } = plan;
     let Operation::Collective(what) = *collective else {
         return Err(format!("{} is no collective: it has no plan", collective.name()));
     };
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let selection = Selection::new(config).map_err(|error| text(&error))?;
-    let hosts = hosts.clone().unwrap_or_else(|| Hosts::one(pes.unwrap_or(2)));
+    let pes = pes.unwrap_or(2);
+    let cores = cores.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |cores| cores.get()));
+    let hosts = hosts.clone().unwrap_or_else(|| Hosts::one(pes).crowded(pes > cores));
     let n = hosts.n();
     println!(
-        "# {what}: {n} PEs on {}, workspace of {}",
+        "# {what}: {n} PEs on {}{}, workspace of {}",
         count(hosts.count(), "host"),
+        if hosts.is_crowded() { " with fewer cores" } else { "" },
         show_size(config.team_workspace)
     );
     println!("# {:<14}  {:<8}  {:>7}  {:<12}  why", "collective", "on", "up to", "algorithm");
