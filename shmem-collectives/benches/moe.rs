@@ -242,7 +242,7 @@ fn measure<P: Payload<Elem = bf16>>(world: &World, case: &Case, payload: P, mode
         pes.len()
     });
     let pairs = pairs.sum::<usize>() * bytes;
-    let bounds = [bound(world, moved, bytes)?, bound(world, outputs, hidden * size_of::<bf16>())?];
+    let bounds = bounds(world, [(moved, bytes), (outputs, hidden * size_of::<bf16>())])?;
     moe.free()?;
     if me == 0 {
         let mib = |bytes: usize| bytes as f64 / (1 << 20) as f64;
@@ -256,20 +256,22 @@ fn measure<P: Payload<Elem = bf16>>(world: &World, case: &Case, payload: P, mode
     Ok(())
 }
 
-/// Microseconds of copying so many bytes, a row at a time, from private memory to private memory, with all PEs at it.
-fn bound(world: &World, bytes: usize, row: usize) -> Result<f64> {
-    let source = vec![1_u8; bytes.max(row)];
-    let mut target = vec![0_u8; bytes.max(row)];
-    let mut times = Vec::new();
+/// Microseconds of copying so many bytes, a row at a time, from private memory to private memory, with all PEs at it: in turns, as a round
+/// dispatches and combines, since what one leaves in the caches is what the other finds there.
+fn bounds(world: &World, copies: [(usize, usize); 2]) -> Result<[f64; 2]> {
+    let mut memory = copies.map(|(bytes, row)| (vec![1_u8; bytes.max(row)], vec![0_u8; bytes.max(row)]));
+    let mut times = [Vec::new(), Vec::new()];
     for _ in 0..9 {
-        times.push(timed(world, || {
-            let rows = target.chunks_mut(row).zip(source.chunks(row)).take(bytes.div_ceil(row));
-            rows.for_each(|(target, source)| target.copy_from_slice(source));
-            std::hint::black_box(&mut target);
-            Ok(())
-        })?);
+        for ((times, (source, target)), (bytes, row)) in times.iter_mut().zip(&mut memory).zip(copies) {
+            times.push(timed(world, || {
+                let rows = target.chunks_mut(row).zip(source.chunks(row)).take(bytes.div_ceil(row));
+                rows.for_each(|(target, source)| target.copy_from_slice(source));
+                std::hint::black_box(target);
+                Ok(())
+            })?);
+        }
     }
-    Ok(median(times[2..].to_vec()))
+    Ok(times.map(|times| median(times[2..].to_vec())))
 }
 
 /// Microseconds of a call at the slowest PE, after a barrier that is not timed: on all PEs.

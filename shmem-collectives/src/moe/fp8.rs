@@ -19,8 +19,8 @@ const REBIAS: u32 = (127 - 7) << 3;
 #[inline(always)]
 pub(super) fn encode(block: &[bf16], codes: &mut [u8]) -> f32 {
     // As integers, in which a NaN is the largest of all.
-    let largest = block.iter().map(|value| u32::from(value.to_bits() & 0x7fff)).fold(0, u32::max);
-    let largest = f32::from_bits(largest << 16);
+    let largest = block.iter().map(|value| value.to_bits() & 0x7fff).fold(0, u16::max);
+    let largest = bf16::from_bits(largest).widen();
     // A block of zeros, or of numbers so small that the factor would be infinite, has the smallest scale.
     let largest = if largest < LARGEST * f32::MIN_POSITIVE { LARGEST * f32::MIN_POSITIVE } else { largest };
     let factor = LARGEST / largest;

@@ -3,7 +3,7 @@
 //! The loops run under [`pulp`], compiled for what the processor turns out to have; what they compute does not depend on it.
 
 use half::{bf16, f16};
-use pulp::Arch;
+use pulp::{Arch, Simd, WithSimd};
 use shmem::Elem;
 
 use super::fp8::{self, BLOCK};
@@ -92,31 +92,63 @@ impl Payload for Fp8E4m3 {
     }
 
     fn encode(token: &[bf16], into: &mut [u8]) {
-        let (values, scales) = into.split_at_mut(Self::scales_at(token.len()));
-        Arch::new().dispatch(
-            #[inline(always)]
-            || {
-                let blocks =
-                    token.chunks(BLOCK).zip(values.chunks_mut(BLOCK)).zip(scales.chunks_exact_mut(size_of::<f32>()));
-                for ((block, values), scale) in blocks {
-                    scale.copy_from_slice(&fp8::encode(block, values).to_ne_bytes());
-                }
-            },
-        );
+        let (codes, scales) = into.split_at_mut(Self::scales_at(token.len()));
+        Arch::new().dispatch(Encode { token, codes, scales });
     }
 
     fn decode(wire: &[u8], into: &mut [bf16]) {
-        let (values, scales) = wire.split_at(Self::scales_at(into.len()));
-        Arch::new().dispatch(
-            #[inline(always)]
-            || {
-                for ((block, values), scale) in
-                    into.chunks_mut(BLOCK).zip(values.chunks(BLOCK)).zip(scales.as_chunks().0)
-                {
-                    fp8::decode(values, f32::from_ne_bytes(*scale), block);
-                }
-            },
-        );
+        let (codes, scales) = wire.split_at(Self::scales_at(into.len()));
+        Arch::new().dispatch(Decode { codes, scales, into });
+    }
+}
+
+/// A token to blocks of codes and their scales. What is dispatched is no closure: the call of one that borrows goes through a function that
+/// is compiled for any processor.
+struct Encode<'a> {
+    token: &'a [bf16],
+    codes: &'a mut [u8],
+    scales: &'a mut [u8],
+}
+
+impl WithSimd for Encode<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        // Whole blocks have a length that the compiler knows.
+        let (blocks, rest) = self.token.as_chunks::<BLOCK>();
+        let (codes, rest_codes) = self.codes.as_chunks_mut::<BLOCK>();
+        let mut scales = self.scales.as_chunks_mut().0.iter_mut();
+        for ((block, codes), scale) in blocks.iter().zip(codes).zip(&mut scales) {
+            *scale = fp8::encode(block, codes).to_ne_bytes();
+        }
+        if let Some(scale) = scales.next() {
+            *scale = fp8::encode(rest, rest_codes).to_ne_bytes();
+        }
+    }
+}
+
+/// The way back.
+struct Decode<'a> {
+    codes: &'a [u8],
+    scales: &'a [u8],
+    into: &'a mut [bf16],
+}
+
+impl WithSimd for Decode<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let (blocks, rest) = self.into.as_chunks_mut::<BLOCK>();
+        let (codes, rest_codes) = self.codes.as_chunks::<BLOCK>();
+        let mut scales = self.scales.as_chunks().0.iter();
+        for ((block, codes), scale) in blocks.iter_mut().zip(codes).zip(&mut scales) {
+            fp8::decode(codes, f32::from_ne_bytes(*scale), block);
+        }
+        if let Some(scale) = scales.next() {
+            fp8::decode(rest_codes, f32::from_ne_bytes(*scale), rest);
+        }
     }
 }
 

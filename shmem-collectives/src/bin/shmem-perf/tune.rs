@@ -100,6 +100,9 @@ pub(crate) fn run(world: &World, tune: &Tune) -> Result<u64> {
     Ok(0)
 }
 
+/// Algorithms and what a call by them takes.
+type Times = Vec<(Algorithm, f64)>;
+
 /// What measurements are made with.
 struct Stand<'a, 't> {
     clock: Clock<'a, 't>,
@@ -113,11 +116,11 @@ struct Stand<'a, 't> {
 
 impl Stand<'_, '_> {
     /// What the table has for it, and the times of all algorithms that can do it.
-    fn race(&mut self, what: Collective, bytes: usize) -> Result<(Option<Algorithm>, Vec<(Algorithm, f64)>)> {
+    fn race(&mut self, what: Collective, bytes: usize) -> Result<(Option<Algorithm>, Times)> {
         // Whoever is first meets cold memory, and would be given up for that.
         self.measure(what, bytes, None)?;
         let known = self.coll.latest_algorithm();
-        let mut times: Vec<(Algorithm, f64)> = Vec::new();
+        let mut times = Times::new();
         for algorithm in candidates(what) {
             if let Some(time) = self.measure(what, bytes, Some(algorithm))? {
                 times.push((algorithm, time));
