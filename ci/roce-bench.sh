@@ -32,7 +32,8 @@ cat >"$work/turns.sh" <<GUEST
 rounds=${1:-5} bench=$bench
 GUEST
 cat >>"$work/turns.sh" <<'GUEST'
-ours() { $bench "$@" | sed "s/^/$round shmem_/"; }
+# What waits for a minute is told of and given up.
+ours() { SHMEM_TIMEOUT=60 $bench "$@" | sed "s/^/$round shmem_/"; }
 # A server at the one device, a client at the other; the client's report is what counts.
 theirs() {
   server="$1 -d rxe0 $2" client="$1 -d rxe1 $2"

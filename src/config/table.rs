@@ -1,5 +1,7 @@
 //! The settings, a row each. A new setting is a row here and a field of [`super::Config`]; everything else follows.
 
+use std::net::IpAddr;
+
 use super::forms::{limit, list, parse_size, show_limit, show_size, switch, whole, word};
 use super::{HeapMemory, RouteChoice, Setting};
 
@@ -362,8 +364,9 @@ fn is_port(text: &str) -> bool {
 
 /// A name, an address, or a network with the length of its prefix.
 fn is_network(text: &str) -> bool {
-    let (base, length) = text.split_once('/').unwrap_or((text, "0"));
-    !base.is_empty() && whole(length, 0..=128).is_some()
+    let Some((base, length)) = text.split_once('/') else { return !text.is_empty() };
+    let bits = |base: IpAddr| if base.is_ipv4() { 32 } else { 128 };
+    base.parse().is_ok_and(|base| whole(length, 0..=bits(base)).is_some())
 }
 
 /// `NAME=NAME,NAME=NAME`, without blanks; what the names mean is their owner's affair.

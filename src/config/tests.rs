@@ -167,7 +167,7 @@ fn a_bad_value_is_an_error_that_shows_the_form() {
         ("SHMEM_HCA", &["", "^", "mlx5_0:", "mlx5_0:0", "mlx5_0:256", "mlx5_0:1:1", ":1", "a,,b", "a b", "/sys"]),
         ("SHMEM_GID_INDEX", &["", "-1", "256", "auto"]),
         ("SHMEM_TRAFFIC_CLASS", &["", "-1", "256", "af31"]),
-        ("SHMEM_IFNAME", &["", "=", "eth0,", "eth0 eth1", "10.0.0.0/", "10.0.0.0/129", "/8"]),
+        ("SHMEM_IFNAME", &["", "=", "eth0,", "eth0 eth1", "10.0.0.0/", "10.0.0.0/33", "fd00::/129", "eth0/8", "/8"]),
         ("SHMEM_RENDEZVOUS", &[""]),
         ("SHMEM_JOB_KEY", &[""]),
         ("SHMEM_PE", &["", "-1", "one"]),

@@ -52,6 +52,8 @@ const HOT_POLLS: u32 = 200;
 const VIGIL: u32 = 1 << 14;
 /// How long a waiter yields before it sleeps. Long enough for a round of every PE of an oversubscribed host.
 const YIELD_FOR: Duration = Duration::from_millis(1);
+/// After how long a wait a card has been asked of everything that it does.
+const ASKED: Duration = Duration::from_secs(3);
 /// A nap lasts an eighth of the wait so far, within these bounds. A signal's bell ends it early; but a put or an atomic
 /// rings none (a PE that sleeps in a barrier while others count on its memory would wake for each), nor does a network
 /// card, and then a waiter oversleeps by an eighth at most.
@@ -110,7 +112,7 @@ impl Link {
     pub(super) fn linger(&self, idle: &mut Idle, why: Why, awaited: Awaited) -> Result<()> {
         let waited = idle.since.get_or_insert_with(Instant::now).elapsed();
         if self.patience.is_over(waited) {
-            let waiting_for = self.whereabouts(why);
+            let waiting_for = self.whereabouts(why, waited);
             return Err(ErrorKind::Timeout { pe: self.me, call: why.call.name(), after: waited, waiting_for }.into());
         }
         if !idle.stalled && self.patience.stall_warn.is_some_and(|limit| waited > limit) {
@@ -157,16 +159,38 @@ impl Link {
         let board = self.lookout.board();
         if board.claim_stall(self.patience.stall_warn.unwrap_or_default()) {
             let (me, table) = (self.me, report::table(board));
-            eprintln!("shmem: PE {me} has waited for {:.1} s (SHMEM_STALL_WARN)\n{table}", waited.as_secs_f64());
+            let silent = self.silent_requests(waited);
+            eprintln!(
+                "shmem: PE {me} has waited for {:.1} s (SHMEM_STALL_WARN)\n{table}{silent}",
+                waited.as_secs_f64()
+            );
         }
     }
 
+    /// A line for each PE to which the card has requests of whose end it has not told, if it was asked for long enough: then the
+    /// network is what is waited for.
+    fn silent_requests(&self, waited: Duration) -> String {
+        if waited < ASKED {
+            return String::new();
+        }
+        let line = |(pe, count)| {
+            let (requests, them) = if count == 1 { ("request", "it has") } else { ("requests", "they have") };
+            format!(
+                "  the network card of PE {} has {count} {requests} to PE {pe} and does not say that {them} ended\n",
+                self.me
+            )
+        };
+        self.endpoint.iter().flat_map(|endpoint| endpoint.under_way()).map(line).collect()
+    }
+
     /// What is known of the PE that a wait depends on.
-    fn whereabouts(&self, why: Why) -> String {
-        let Some(pe) = why.on else { return "nobody wrote what it waits for".into() };
+    fn whereabouts(&self, why: Why, waited: Duration) -> String {
+        let silent = self.silent_requests(waited);
+        let network = if silent.is_empty() { String::new() } else { format!("\n{}", silent.trim_end()) };
+        let Some(pe) = why.on else { return format!("nobody wrote what it waits for{network}") };
         let board = self.lookout.board();
         let does = board.row(pe).map_or_else(|| "on another host".into(), |row| report::line(&row, &board.clock()));
-        format!("it waits for PE {pe}, which is {does}")
+        format!("it waits for PE {pe}, which is {does}{network}")
     }
 }
 

@@ -22,6 +22,7 @@ pub(crate) mod sim;
 pub(crate) mod verbs;
 pub(crate) mod wishes;
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -353,6 +354,14 @@ impl<N: Nic> Endpoint for Network<N> {
                 None => Ok(()),
             })
         })
+    }
+
+    fn under_way(&self) -> Vec<(usize, u64)> {
+        let mut counts = BTreeMap::new();
+        for &to in self.connected().iter() {
+            *counts.entry(to.pe).or_default() += self.line(to).queue.as_ref().map_or(0, Queue::under_way);
+        }
+        counts.into_iter().filter(|(_, count)| *count > 0).collect()
     }
 }
 

@@ -73,7 +73,7 @@ impl Queue {
 
     /// How many requests can be made now. One place is kept for closing.
     pub(crate) fn room(&self) -> usize {
-        (self.depth - 1).saturating_sub((self.made - self.done) as usize)
+        (self.depth - 1).saturating_sub(self.under_way() as usize)
     }
 
     /// The number of the last request.
@@ -88,7 +88,12 @@ impl Queue {
 
     /// Whether anything is under way.
     pub(crate) fn is_busy(&self) -> bool {
-        self.done < self.made
+        self.under_way() > 0
+    }
+
+    /// How many are not known to be done.
+    pub(crate) fn under_way(&self) -> u64 {
+        self.made - self.done
     }
 
     /// Why it takes no more requests, if it does not.

@@ -145,7 +145,9 @@ fn waiting_for_news_sends_nothing_and_a_call_does_once() {
     network.call(Some(1)).unwrap();
     network.call(None).unwrap();
     assert_eq!(sent(), 2, "the second would tell nothing that the first does not");
+    assert_eq!(network.under_way(), [(1, 2)], "the put and the call are not known to have ended");
     network.idle(Awaited::Word).unwrap();
+    assert_eq!(network.under_way(), [], "the answer to the call says so of both");
     network.call(None).unwrap();
     assert_eq!(sent(), 3, "the first has been answered");
     while !network.quiet(None).unwrap() {}
