@@ -93,16 +93,16 @@ impl Payload for Fp8E4m3 {
 
     fn encode(token: &[bf16], into: &mut [u8]) {
         let (codes, scales) = into.split_at_mut(Self::scales_at(token.len()));
-        Arch::new().dispatch(Encode { token, codes, scales });
+        Arch::new().dispatch(Encode { token, codes: &mut codes[..token.len()], scales });
     }
 
     fn decode(wire: &[u8], into: &mut [bf16]) {
         let (codes, scales) = wire.split_at(Self::scales_at(into.len()));
-        Arch::new().dispatch(Decode { codes, scales, into });
+        Arch::new().dispatch(Decode { codes: &codes[..into.len()], scales, into });
     }
 }
 
-/// A token to blocks of codes and their scales. What is dispatched is no closure: the call of one that borrows goes through a function that
+/// A token to as many codes, in blocks, and their scales. What is dispatched is no closure: the call of one that borrows goes through a function that
 /// is compiled for any processor.
 struct Encode<'a> {
     token: &'a [bf16],
