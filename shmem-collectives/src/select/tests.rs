@@ -62,6 +62,10 @@ fn sizes_switch_at_their_limits() {
         assert_eq!(choose(&selection, what, 2049, &crowded), Algorithm::Direct);
         assert_eq!(choose(&threshold, what, 101, &crowded), Algorithm::Direct);
     }
+    for (hosts, limit) in [(one.clone(), 32 << 10), (one.clone().crowded(true), 256 << 10)] {
+        let broadcast = |bytes| choose(&selection, Broadcast { root: 1 }, bytes, &hosts);
+        assert_eq!((broadcast(limit), broadcast(limit + 1)), (Algorithm::Direct, Algorithm::Hierarchical));
+    }
     // Hosts that differ in that choose alike for a team that spans them.
     assert_eq!(four.clone().crowded(true), four);
     for (what, below) in [
