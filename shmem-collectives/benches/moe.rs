@@ -5,8 +5,8 @@
 //! each with uniform, skewed (half of the choices among an eighth of the experts) and single-expert routing; bf16 and fp8.
 //!
 //! - *pairs*: unique pairs of token and PE, in MiB of a PE: what an exchange without hosts must move; *moved*: what was put.
-//! - *bound*: the time of `memcpy` of what is moved, row by row, with all PEs at it: dispatch reads it at the tokens and writes it where tokens
-//!   are read, combine reads all outputs and writes the sums, of which the outputs count.
+//! - *bound*: the time of `memcpy` of what is moved, row by row, with all PEs at it: of a dispatch from the tokens to as many rows as are moved,
+//!   of a combination from all outputs to the sums.
 //! - The peers pack tokens for each process, exchange counts and then tokens, and send the outputs back in the order of the choices; they
 //!   quantise nothing: their fp8 tokens are bytes that are there already, which is in their favour.
 //!
@@ -242,7 +242,12 @@ fn measure<P: Payload<Elem = bf16>>(world: &World, case: &Case, payload: P, mode
         pes.len()
     });
     let pairs = pairs.sum::<usize>() * bytes;
-    let bounds = bounds(world, [(moved, bytes), (outputs, hidden * size_of::<bf16>())])?;
+    let output = hidden * size_of::<bf16>();
+    let copies = [
+        Copy { bytes: moved, row: bytes, read: tokens, written: usize::MAX },
+        Copy { bytes: outputs, row: output, read: usize::MAX, written: tokens },
+    ];
+    let bounds = bounds(world, copies)?;
     moe.free()?;
     if me == 0 {
         let mib = |bytes: usize| bytes as f64 / (1 << 20) as f64;
@@ -256,16 +261,29 @@ fn measure<P: Payload<Elem = bf16>>(world: &World, case: &Case, payload: P, mode
     Ok(())
 }
 
-/// Microseconds of copying so many bytes, a row at a time, from private memory to private memory, with all PEs at it: in turns, as a round
-/// dispatches and combines, since what one leaves in the caches is what the other finds there.
-fn bounds(world: &World, copies: [(usize, usize); 2]) -> Result<[f64; 2]> {
-    let mut memory = copies.map(|(bytes, row)| (vec![1_u8; bytes.max(row)], vec![0_u8; bytes.max(row)]));
+/// A copy of so many bytes, a row at a time, from so many different rows to so many, at most.
+#[derive(Clone, Copy)]
+struct Copy {
+    bytes: usize,
+    row: usize,
+    read: usize,
+    written: usize,
+}
+
+/// Microseconds of copies from private memory to private memory, with all PEs at it: in turns, as a round dispatches and combines, since what
+/// one leaves in the caches is what the other finds there.
+fn bounds(world: &World, copies: [Copy; 2]) -> Result<[f64; 2]> {
+    let room = |rows: usize, Copy { bytes, row, .. }: Copy| vec![1_u8; rows.min(bytes.div_ceil(row)).max(1) * row];
+    let mut memory = copies.map(|copy| (room(copy.read, copy), room(copy.written, copy)));
     let mut times = [Vec::new(), Vec::new()];
     for _ in 0..9 {
-        for ((times, (source, target)), (bytes, row)) in times.iter_mut().zip(&mut memory).zip(copies) {
+        for ((times, (source, target)), Copy { bytes, row, .. }) in times.iter_mut().zip(&mut memory).zip(copies) {
             times.push(timed(world, || {
-                let rows = target.chunks_mut(row).zip(source.chunks(row)).take(bytes.div_ceil(row));
-                rows.for_each(|(target, source)| target.copy_from_slice(source));
+                let (from, into) = (source.len() / row, target.len() / row);
+                for i in 0..bytes.div_ceil(row) {
+                    let (from, into) = (i % from * row, i % into * row);
+                    target[into..into + row].copy_from_slice(&source[from..from + row]);
+                }
                 std::hint::black_box(target);
                 Ok(())
             })?);

@@ -249,3 +249,17 @@ pub(crate) fn apart(world: &World, src: SymSlice<'_, u8>, dst: SymSlice<'_, u8>)
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Hosts;
+
+    #[test]
+    fn what_a_pe_touches_is_all_that_its_folds_read_and_write() {
+        let problem = Problem { what: Collective::AllReduce, n: 2, len: 1000, chunk: 64, in_place: false };
+        let plan = Algorithm::Direct.plan(&problem, &Hosts::one(2), 0);
+        // Half of both sources and of both targets, of 4 bytes an element, in however many pieces.
+        assert_eq!(Way::new(problem, Algorithm::Direct, plan, 4).touched, 4 * 500 * 4);
+    }
+}

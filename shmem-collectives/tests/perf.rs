@@ -271,6 +271,8 @@ fn the_plan_says_what_is_chosen_and_why() {
     let crowded = plan(&["allreduce", "-b", "2K", "-e", "4K", "--pes", "3", "--cores", "2"], &[]);
     assert_eq!((crowded[0].1.as_str(), crowded[1].1.as_str()), ("small", "direct"));
     assert!(crowded[0].2.starts_with("crowded up to 2K: "), "{crowded:?}");
+    let same = plan(&["allreduce", "-b", "2K", "-e", "4K", "--hosts", "1x3", "--cores", "2"], &[]);
+    assert_eq!(same, crowded);
     let hosts = plan(&["allreduce", "--hosts", "4x8", "-b", "64K", "-e", "4M", "-f", "8"], &[]);
     let names: Vec<&str> = hosts.iter().map(|row| row.1.as_str()).collect();
     assert_eq!(names, ["halving", "halving", "hierarchical"]);

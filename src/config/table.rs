@@ -91,7 +91,7 @@ pub const SETTINGS: &[Setting] = &[
         name: "SHMEM_STREAM_FROM",
         form: "a size above 0 in bytes, like 4M (the suffixes k, m, g, t are powers of 1024), or `never`",
         default: "measured",
-        help: "bytes from which copies use non-temporal stores",
+        help: "bytes from which copies use non-temporal stores; of a collective, all that a PE reads and writes",
         agree: false,
         internal: false,
         set: |c, text| put(&mut c.stream_from, if is(text, "never") { Some(usize::MAX) } else { parse_size(text) }),

@@ -108,8 +108,9 @@ impl<X: Sharing> Ctx<'_, X> {
         self.fold_piece(from, into, kernel, whole)
     }
 
-    /// [`fold`](Self::fold) of a piece of something larger: of what takes `whole` bytes, by which it is decided whether the piece goes past the
-    /// cache (`SHMEM_STREAM_FROM`). Where many pieces are folded one behind the other, a short one would stay in the cache for nothing.
+    /// [`fold`](Self::fold) of a piece of something larger, which goes past the cache if `whole` is `SHMEM_STREAM_FROM` or more: where many
+    /// pieces are folded one behind the other, a short one would stay in the cache for nothing. `fold` takes the bytes of its result for the
+    /// whole; collectives give all that a PE reads and writes.
     ///
     /// # Errors
     /// As [`fold`](Self::fold).
@@ -176,8 +177,8 @@ impl<X: Sharing> Ctx<'_, X> {
         self.copy_piece(from, into, from.0.len() * size_of::<T>())
     }
 
-    /// [`copy`](Self::copy) of a piece of something larger: of what takes `whole` bytes, by which it is decided whether the piece goes past the
-    /// cache, as in [`fold_piece`](Self::fold_piece).
+    /// [`copy`](Self::copy) of a piece of something larger, which goes past the cache if `whole` is `SHMEM_STREAM_FROM` or more, as in
+    /// [`fold_piece`](Self::fold_piece).
     ///
     /// # Errors
     /// As [`fold`](Self::fold).

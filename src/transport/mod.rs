@@ -127,6 +127,6 @@ pub(crate) trait Endpoint: Send + Sync {
     /// Sees to it that [`idle`](Self::idle) finds out in time whether a peer is gone that this PE waits for, or any that it is
     /// connected to: the one that it waits for may wait for this one, since it knows already that another is gone.
     fn call(&self, pe: Option<usize>) -> Result<()>;
-    /// How many requests the card has to each PE of whose end it has not told, where there are any.
-    fn under_way(&self) -> Vec<(usize, u64)>;
+    /// How many requests the card has to each PE of whose end it is to tell and has not told, where there are any.
+    fn owed(&self) -> Vec<(usize, u64)>;
 }

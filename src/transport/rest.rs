@@ -52,7 +52,7 @@ const HOT_POLLS: u32 = 200;
 const VIGIL: u32 = 1 << 14;
 /// How long a waiter yields before it sleeps. Long enough for a round of every PE of an oversubscribed host.
 const YIELD_FOR: Duration = Duration::from_millis(1);
-/// After how long a wait a card has been asked of everything that it does.
+/// After how long a wait a card should have told: later than it gives up a peer that does not answer.
 const ASKED: Duration = Duration::from_secs(3);
 /// A nap lasts an eighth of the wait so far, within these bounds. A signal's bell ends it early; but a put or an atomic
 /// rings none (a PE that sleeps in a barrier while others count on its memory would wake for each), nor does a network
@@ -157,18 +157,20 @@ impl Link {
     #[cold]
     fn warn_of_stall(&self, waited: Duration) {
         let board = self.lookout.board();
+        let (me, silent) = (self.me, self.silent_requests(waited));
         if board.claim_stall(self.patience.stall_warn.unwrap_or_default()) {
-            let (me, table) = (self.me, report::table(board));
-            let silent = self.silent_requests(waited);
+            let table = report::table(board);
             eprintln!(
                 "shmem: PE {me} has waited for {:.1} s (SHMEM_STALL_WARN)\n{table}{silent}",
                 waited.as_secs_f64()
             );
+        } else if !silent.is_empty() {
+            eprintln!("shmem: PE {me} has waited for {:.1} s\n{silent}", waited.as_secs_f64());
         }
     }
 
-    /// A line for each PE to which the card has requests of whose end it has not told, if it was asked for long enough: then the
-    /// network is what is waited for.
+    /// A line for each PE to which the card has requests of whose end it was to tell, and has not in a long wait: then the network is
+    /// what is waited for.
     fn silent_requests(&self, waited: Duration) -> String {
         if waited < ASKED {
             return String::new();
@@ -180,7 +182,7 @@ impl Link {
                 self.me
             )
         };
-        self.endpoint.iter().flat_map(|endpoint| endpoint.under_way()).map(line).collect()
+        self.endpoint.iter().flat_map(|endpoint| endpoint.owed()).map(line).collect()
     }
 
     /// What is known of the PE that a wait depends on.

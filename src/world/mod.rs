@@ -306,8 +306,8 @@ impl World {
         (arena.free_bytes(), arena.largest_free())
     }
 
-    /// Whether this host has more PEs than cores for them, by affinity masks and processor quota at the start; the same on all PEs of
-    /// the host. Who waits then had better let others run.
+    /// Whether this host has more PEs than cores for them, by all PEs' affinity masks together and the smallest processor quota at the start:
+    /// an estimate, the same on all PEs of the host. Who waits then had better let others run.
     pub fn is_crowded(&self) -> bool {
         self.core.crowded
     }

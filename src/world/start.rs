@@ -45,8 +45,7 @@ pub(super) fn start_in(
     let (me, n_pes) = (boot.me(), boot.n_pes());
     let memory = memory(&mut config, external, me)?;
     let port = network::port(&config);
-    let in_turns = turns.is_some();
-    let host = if in_turns { Host::known() } else { Host::look() };
+    let host = if turns.is_some() { Host::known() } else { Host::look() };
     let mine = Joined::gather(&config, me, n_pes, &memory, port, host);
     let mine = postcard::to_stdvec(&mine).map_err(garbled)?;
     let joined = boot.allgather(&mine)?;
@@ -116,8 +115,7 @@ pub(super) fn start_in(
     tracing::debug!(me, n_pes, heap = plan.heap, "world started");
 
     let (living, layout, radix) = (Mutex::new(None), plan.layout, plan.radix);
-    // A seed makes the same history whatever cores there are.
-    let (hosts, crowded) = (plan.hosts, plan.crowded && !in_turns);
+    let (hosts, crowded) = (plan.hosts, plan.crowded);
     let memory = by_value(&equipment.memories, "has", "have");
     let network = (!equipment.ports.is_empty()).then(|| by_value(&equipment.ports, "has", "have"));
     let core = Core { link, layout, radix, slots, world, living, shared, hosts, crowded, config, memory, network };

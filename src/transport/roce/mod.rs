@@ -356,10 +356,10 @@ impl<N: Nic> Endpoint for Network<N> {
         })
     }
 
-    fn under_way(&self) -> Vec<(usize, u64)> {
+    fn owed(&self) -> Vec<(usize, u64)> {
         let mut counts = BTreeMap::new();
         for &to in self.connected().iter() {
-            *counts.entry(to.pe).or_default() += self.line(to).queue.as_ref().map_or(0, Queue::under_way);
+            *counts.entry(to.pe).or_default() += self.line(to).queue.as_ref().map_or(0, Queue::owed);
         }
         counts.into_iter().filter(|(_, count)| *count > 0).collect()
     }

@@ -73,7 +73,7 @@ impl Queue {
 
     /// How many requests can be made now. One place is kept for closing.
     pub(crate) fn room(&self) -> usize {
-        (self.depth - 1).saturating_sub(self.under_way() as usize)
+        (self.depth - 1).saturating_sub((self.made - self.done) as usize)
     }
 
     /// The number of the last request.
@@ -88,12 +88,12 @@ impl Queue {
 
     /// Whether anything is under way.
     pub(crate) fn is_busy(&self) -> bool {
-        self.under_way() > 0
+        self.done < self.made
     }
 
-    /// How many are not known to be done.
-    pub(crate) fn under_way(&self) -> u64 {
-        self.made - self.done
+    /// How many are to be done before the card tells of the next, if it is to tell of any.
+    pub(crate) fn owed(&self) -> u64 {
+        self.signaled.saturating_sub(self.done)
     }
 
     /// Why it takes no more requests, if it does not.
@@ -152,7 +152,7 @@ impl Queue {
     /// A request by which it shows whether the peer is there, if none under way tells of its end. There is
     /// [`room`](Self::room) for it.
     pub(crate) fn probe(&mut self) -> Option<Request<'static>> {
-        if self.signaled > self.done { None } else { Some(self.nothing()) }
+        if self.owed() > 0 { None } else { Some(self.nothing()) }
     }
 
     /// A signaled write of nothing, which is answered by the card alone.

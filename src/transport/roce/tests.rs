@@ -142,12 +142,13 @@ fn waiting_for_news_sends_nothing_and_a_call_does_once() {
         assert_eq!(network.idle(Awaited::Word).unwrap(), Rest::Not);
     }
     assert_eq!(sent(), 1);
+    assert_eq!(network.owed(), [], "of a put the card does not tell");
     network.call(Some(1)).unwrap();
     network.call(None).unwrap();
     assert_eq!(sent(), 2, "the second would tell nothing that the first does not");
-    assert_eq!(network.under_way(), [(1, 2)], "the put and the call are not known to have ended");
+    assert_eq!(network.owed(), [(1, 2)], "the call tells of both");
     network.idle(Awaited::Word).unwrap();
-    assert_eq!(network.under_way(), [], "the answer to the call says so of both");
+    assert_eq!(network.owed(), [], "it has");
     network.call(None).unwrap();
     assert_eq!(sent(), 3, "the first has been answered");
     while !network.quiet(None).unwrap() {}

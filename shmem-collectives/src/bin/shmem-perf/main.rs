@@ -19,6 +19,7 @@ mod tune;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use shmem::config::{self, Config};
@@ -113,8 +114,8 @@ struct Plan {
     /// PEs on one host [default: 2]
     #[arg(long, value_name = "N", value_parser = pes, conflicts_with = "hosts")]
     pes: Option<usize>,
-    /// Cores for them, if these are on one host [default: this machine's]
-    #[arg(long, value_name = "N", value_parser = pes, conflicts_with = "hosts")]
+    /// Cores of the host, if it is one [default: this machine's]
+    #[arg(long, value_name = "N", value_parser = pes)]
     cores: Option<usize>,
     /// Hosts and PEs: `4x8` for 4 hosts with 8 PEs each, `4,8,3` for three with so many
     #[arg(long, value_name = "HOSTS", value_parser = hosts)]
@@ -126,6 +127,9 @@ struct Tune {
     /// Where the table goes, for SHMEM_COLL_TABLE [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// Seconds that it may take, roughly; with many PEs to a core, more are well spent
+    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
+    time: Duration,
     /// PEs, as threads, when not under shmemrun [default: 2]
     #[arg(long, value_name = "N", value_parser = pes)]
     pes: Option<usize>,
@@ -223,6 +227,12 @@ fn size(text: &str) -> Result<usize, String> {
 
 fn pes(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|n| (1..=1 << 16).contains(n)).ok_or_else(|| "not a number of PEs from 1 to 65536".into())
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let form = || "not a number of seconds from 0.1 to 3600".to_owned();
+    let seconds: f64 = text.parse().map_err(|_| form())?;
+    if (0.1..=3600.0).contains(&seconds) { Ok(Duration::from_secs_f64(seconds)) } else { Err(form()) }
 }
 
 fn hosts(text: &str) -> Result<Hosts, String> {

@@ -22,10 +22,10 @@ pub(crate) fn print(plan: &Plan, config: &Config) -> Result<(), String> {
     };
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let selection = Selection::new(config).map_err(|error| text(&error))?;
-    let pes = pes.unwrap_or(2);
     let cores = cores.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |cores| cores.get()));
-    let hosts = hosts.clone().unwrap_or_else(|| Hosts::one(pes).crowded(pes > cores));
+    let hosts = hosts.clone().unwrap_or_else(|| Hosts::one(pes.unwrap_or(2)));
     let n = hosts.n();
+    let hosts = hosts.crowded(n > cores);
     println!(
         "# {what}: {n} PEs on {}{}, workspace of {}",
         count(hosts.count(), "host"),

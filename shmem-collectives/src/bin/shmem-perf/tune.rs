@@ -3,7 +3,9 @@
 //! All PEs time the same calls and know the times of the slowest, so that all decide the same at every point. Where times are
 //! close, the table that is there already is right, or else the algorithm of the size before: chance makes no rows.
 //!
-//! Each call is timed alone after a barrier, as benchmarks and `shmem-perf` itself time it. Calls in rows would flatter the one-shot
+//! Each measurement gets a share of the time that is left, at least a few calls; when none is left, the rest stays as it is.
+//!
+//! Each call is timed alone after a barrier, as `shmem-perf` itself and `benches/choices.rs` time it. Calls in rows would flatter the one-shot
 //! algorithm, whose root does not wait for the others: up to 2 KiB they preferred it to one that is 1.5 times as fast.
 
 use std::ops::RangeInclusive;
@@ -38,8 +40,6 @@ const SIZES: [usize; 13] = [
     1 << 20,
 ];
 
-/// What all measurements may take together. Each gets a share of what is left, at least a few calls.
-const BUDGET: Duration = Duration::from_secs(2);
 /// Measurements of one algorithm and size, in turn with those of the others.
 const ROUNDS: usize = 5;
 /// Calls of one measurement.
@@ -66,12 +66,13 @@ pub(crate) fn run(world: &World, tune: &Tune) -> Result<u64> {
     let of_race = |what| candidates(what).len() * ROUNDS + 1;
     let mut measurements: usize = collectives().map(|what| of_race(what) * SIZES.len()).sum();
     let begin = Instant::now();
-    let mut rows: Vec<Row> = Vec::new();
+    let (mut rows, mut left) = (Vec::<Row>::new(), 0);
     for what in collectives() {
         let mut points: Vec<(usize, Vec<Algorithm>)> = Vec::new();
         for bytes in SIZES {
-            stand.share = BUDGET.saturating_sub(stand.clock.since(begin)?) / measurements as u32;
+            stand.share = tune.time.saturating_sub(stand.clock.since(begin)?) / measurements as u32;
             measurements -= of_race(what);
+            left += usize::from(stand.share.is_zero());
             let (known, times) = stand.race(what, bytes)?;
             let before = points.last().map_or(&[][..], |(_, before)| before);
             let best = preferred(&times, known, before, what.reduces());
@@ -95,7 +96,7 @@ pub(crate) fn run(world: &World, tune: &Tune) -> Result<u64> {
     world.free(dst)?;
     world.free(src)?;
     if world.me() == 0 {
-        write(tune, n, &rows)?;
+        write(tune, n, left, &rows)?;
     }
     Ok(0)
 }
@@ -120,16 +121,18 @@ impl Stand<'_, '_> {
         // Whoever is first meets cold memory, and would be given up for that.
         self.measure(what, bytes, None)?;
         let known = self.coll.latest_algorithm();
+        if self.share.is_zero() {
+            // Out of time: few calls would say nothing.
+            return Ok((known, known.into_iter().map(|known| (known, 0.0)).collect()));
+        }
         let mut times = Times::new();
         for algorithm in candidates(what) {
             if let Some(time) = self.measure(what, bytes, Some(algorithm))? {
                 times.push((algorithm, time));
             }
         }
-        // Out of time: what there is must do.
-        let rounds = if self.share.is_zero() { 1 } else { ROUNDS };
         let best = fastest(&times).map_or(0.0, |(_, best)| best);
-        for _ in 1..rounds {
+        for _ in 1..ROUNDS {
             for (algorithm, time) in times.iter_mut().filter(|(_, time)| *time <= HOPELESS * best) {
                 *time = self.measure(what, bytes, Some(*algorithm))?.map_or(*time, |again| time.min(again));
             }
@@ -189,8 +192,13 @@ fn fastest(times: &[(Algorithm, f64)]) -> Option<(Algorithm, f64)> {
     times.iter().copied().min_by(|a, b| a.1.total_cmp(&b.1))
 }
 
-fn write(tune: &Tune, n: usize, rows: &[Row]) -> Result<()> {
-    let text = text(&format!("Measured by `shmem-perf tune` with {n} PEs on one host."), rows);
+fn write(tune: &Tune, n: usize, left: usize, rows: &[Row]) -> Result<()> {
+    let mut head = format!("Measured by `shmem-perf tune` with {n} PEs on one host.");
+    if left > 0 {
+        let all = SIZES.len() * Collective::NAMES.len();
+        head += &format!("\nFor {left} of {all} sizes there was no time (--time): they stay as they were.");
+    }
+    let text = text(&head, rows);
     match &tune.out {
         None => print!("{text}"),
         Some(path) => {
