@@ -113,6 +113,7 @@ impl<'w> Reservation<'w> {
     pub fn lend(&self, lent: bool) {
         if let Some((heap, number)) = self.0
             && let Some(check) = heap.check()
+            && heap.require_own_process().is_ok()
         {
             check.lend(number, lent);
         }
