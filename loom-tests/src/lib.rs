@@ -10,7 +10,7 @@
 //! orderings are checked by waiters that spin, without a fence, and the fences by models of their own. A waiter that
 //! has polled a few times in vain ends the exploration of that execution: a bound, not a proof.
 //!
-//! Knows the protocols' public faces only; copies none of them.
+//! Knows the protocols' public faces only; copies none of them, but for the steps of two that crates above make of signals and waits.
 #![deny(unsafe_code)]
 
 mod bed;

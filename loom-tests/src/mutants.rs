@@ -1,6 +1,6 @@
 //! One table of what can be weakened, and the model that dies of it.
 
-use crate::models::{barrier, fate, gather, lock, park, quiet, recorder, ring, signal};
+use crate::models::{active, barrier, fate, gather, lock, moe, park, quiet, recorder, ring, signal};
 use crate::world::Explored;
 use crate::world::Waiting::{Sleep, Spin};
 
@@ -48,6 +48,12 @@ pub enum Mutation {
         /// By how much.
         by: usize,
     },
+    /// Credit is given before tokens are read and outputs written.
+    EarlyCredit,
+    /// The next round begins without credit.
+    NoCredit,
+    /// A count becomes zero after those that it counted were told to go on.
+    LateZero,
     /// The word at offset `at` always reads as if whoever is waited for had come.
     HeardAlready {
         /// The word's offset.
@@ -93,6 +99,12 @@ const QUIET: Model = |m| quiet::model(2, None, m);
 const QUIET_OF_THREE: Model = |m| quiet::model(3, Some(2), m);
 const PARK: Model = |m| park::model(1, 1, None, m);
 const PARK_OF_TWO: Model = |m| park::model(2, 2, Some(2), m);
+const MOE: Model = |m| moe::model(true, Spin, Some(3), m);
+const MOE_GIVEN_UP: Model = |m| moe::model(false, Spin, Some(3), m);
+const MOE_ASLEEP: Model = |m| moe::model(true, Sleep, Some(2), m);
+const ACTIVE: Model = |m| active::model(2, Spin, Some(3), m);
+const ACTIVE_OF_THREE: Model = |m| active::model(3, Spin, Some(1), m);
+const ACTIVE_ASLEEP: Model = |m| active::model(2, Sleep, Some(2), m);
 
 /// Every mutant, each killed by its model.
 pub const MUTANTS: &[Mutant] = &[
@@ -135,6 +147,17 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("park-no-second-look", DEADLOCK, Mutation::NoSecondLook, PARK),
     mutant("park-late-bell", DEADLOCK, Mutation::LateBell, PARK),
     mutant("park-two-no-heavy-fence", DEADLOCK, Mutation::NoHeavyFence, PARK_OF_TWO),
+    mutant("moe-relaxed-stores", RACE, Mutation::RelaxedStores, MOE),
+    mutant("moe-relaxed-loads", RACE, Mutation::RelaxedLoads, MOE),
+    mutant("moe-early-credit", RACE, Mutation::EarlyCredit, MOE),
+    mutant("moe-given-up-early-credit", RACE, Mutation::EarlyCredit, MOE_GIVEN_UP),
+    mutant("moe-no-credit", RACE, Mutation::NoCredit, MOE_GIVEN_UP),
+    mutant("moe-no-ring", DEADLOCK, Mutation::NoRing, MOE_ASLEEP),
+    mutant("active-relaxed-stores", RACE, Mutation::RelaxedStores, ACTIVE),
+    mutant("active-relaxed-adds", RACE, Mutation::RelaxedAdds, ACTIVE),
+    mutant("active-late-zero", "zero again", Mutation::LateZero, ACTIVE),
+    mutant("active-three-late-zero", "zero again", Mutation::LateZero, ACTIVE_OF_THREE),
+    mutant("active-no-ring", DEADLOCK, Mutation::NoRing, ACTIVE_ASLEEP),
 ];
 
 const fn mutant(name: &'static str, dies_of: &'static str, mutation: Mutation, model: Model) -> Mutant {

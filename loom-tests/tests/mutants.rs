@@ -5,7 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use loom_tests::{MUTANTS, Mutant};
 
-const PROTOCOLS: [&str; 9] = ["barrier", "lock", "ring", "recorder", "fate", "gather", "signal", "quiet", "park"];
+const PROTOCOLS: [&str; 11] =
+    ["barrier", "lock", "ring", "recorder", "fate", "gather", "signal", "quiet", "park", "moe", "active"];
 
 /// What the mutant died of.
 fn death(mutant: &Mutant) -> String {
@@ -77,6 +78,16 @@ fn mutants_of_quiet_die() {
 #[test]
 fn mutants_of_park_die() {
     mutants_die("park");
+}
+
+#[test]
+fn mutants_of_the_exchange_between_experts_die() {
+    mutants_die("moe");
+}
+
+#[test]
+fn mutants_of_the_active_set_die() {
+    mutants_die("active");
 }
 
 #[test]

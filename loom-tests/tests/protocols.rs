@@ -3,7 +3,7 @@
 
 use loom_tests::Mutation::None as Sound;
 use loom_tests::Waiting::{Sleep, Spin};
-use loom_tests::models::{barrier, fate, gather, lock, park, quiet, recorder, ring, signal};
+use loom_tests::models::{active, barrier, fate, gather, lock, moe, park, quiet, recorder, ring, signal};
 
 /// A test for each model, and the table that the README is held against.
 macro_rules! models {
@@ -67,6 +67,14 @@ models! {
     park_1_sleeper [None]: |bound| park::model(1, 1, bound, Sound);
     park_1_sleeper_twice [Some(4)]: |bound| park::model(1, 2, bound, Sound);
     park_2_sleepers [Some(2)]: |bound| park::model(2, 2, bound, Sound);
+
+    moe_2 [Some(3)]: |bound| moe::model(true, Spin, bound, Sound);
+    moe_2_given_up [Some(3)]: |bound| moe::model(false, Spin, bound, Sound);
+    moe_2_asleep [Some(2)]: |bound| moe::model(true, Sleep, bound, Sound);
+
+    active_2 [Some(3)]: |bound| active::model(2, Spin, bound, Sound);
+    active_2_asleep [Some(2)]: |bound| active::model(2, Sleep, bound, Sound);
+    active_3 [Some(1)]: |bound| active::model(3, Spin, bound, Sound);
 }
 
 #[test]

@@ -1,13 +1,14 @@
-//! Checked mode (`SHMEM_CHECK=1`) and started collectives: until a collective has ended its buffers are its own, and a
-//! write to them by the program is an error that names both.
+//! Checked mode (`SHMEM_CHECK=1`) and what collectives work on by themselves: the buffers of a started one until its end, and the memory
+//! of an exchange between experts. A write to them by the program is an error that names both.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::panic::Location;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use shmem::{ErrorKind, Result, Shared, World};
+use shmem::{Ctx, ErrorKind, Result, Shared, SymSlice, World};
 use shmem_collectives::Coll;
+use shmem_collectives::moe::{F32, Moe, MoeMode};
 use shmem_collectives::op::Sum;
 
 /// Runs `f` as `n` threads in checked mode.
@@ -139,4 +140,85 @@ fn a_started_collective_does_not_write_to_freed_memory() {
         drop(coll);
         world.free(src)
     });
+}
+
+/// The memory of an exchange is its own, of its own PE and of the others, but for outputs, which the PE's experts write.
+#[test]
+fn the_memory_of_an_exchange_is_its_own() {
+    const HIDDEN: usize = 5;
+    for (n, mode) in [1, 2, 3, 5].into_iter().flat_map(|n| MoeMode::ALL.map(|mode| (n, mode))) {
+        checked(n, |world| {
+            let (team, ctx, me) = (world.team(), world.ctx::<Shared>(), world.me());
+            let builder = || Moe::builder(world, &team).experts(n).max_tokens(4).hidden(HIDDEN).top_k(1).payload(F32);
+            let bytes = builder().buffer_bytes()?;
+            let block = world.align::<u8>(128, bytes + 128)?;
+            let (all, behind) = (block.sym(), bytes..bytes + 1);
+            let line = next_line();
+            let mut moe = builder().memory(all).mode(mode).build()?;
+            let (own, others) = (format!("moe exchange, started at {line}"), "moe exchange");
+            let other = (me + 1) % n;
+            let whose = |pe: usize| if pe == me { own.as_str() } else { others };
+            // Flags, headers or tokens, and the last byte, which is an output's.
+            let stray = |at: usize, pe: usize| ctx.p(all.at(at)?, 0xff, pe);
+            let is_its_own = |places: &[usize]| {
+                for (at, pe) in places.iter().flat_map(|at| [me, other].map(|pe| (*at, pe))) {
+                    assert_eq!(user(stray(at, pe), pe), whose(pe), "byte {at} of PE {pe}");
+                    assert_eq!(user(ctx.put(all.slice(at..)?, &[1], pe), pe), whose(pe));
+                }
+                Ok::<_, shmem::Error>(())
+            };
+            let (tokens, expert) = ([1.5; HIDDEN], [other as i32]);
+            world.barrier_all()?;
+            for _ in 0..20 {
+                let received = moe.dispatch(&tokens, &expert, &[2.0])?;
+                let row = received.rows(0)[0];
+                let output = received.output(&row)?;
+                let at = output.offset() - all.offset();
+                is_its_own(&[0, bytes / 4])?;
+                if other != me {
+                    assert_eq!(user(stray(at, other), other), others);
+                }
+                // Experts write in any way, in place or not.
+                output.fill(7.0);
+                ctx.put(output, &[3.0; HIDDEN], me)?;
+                output.write(0, 4.0)?;
+                received.scatter(0, &[0.5; HIDDEN])?;
+                output.copy_from(&[3.0; HIDDEN])?;
+                ctx.p(all.at(behind.start)?, 1, other)?;
+                let mut sums = [0.0; HIDDEN];
+                moe.combine(&mut sums)?;
+                assert_eq!(sums, [6.0; HIDDEN]);
+                is_its_own(&[0, bytes / 4, at])?;
+                // Whatever is started and ends in between, others still see it.
+                for _ in 0..2 {
+                    let coll = Coll::new(world, &team)?;
+                    let words = world.alloc_zeroed::<u64>(2)?;
+                    coll.start_all_reduce(words.sym(), words.sym(), Sum).wait()?;
+                    drop(coll);
+                    world.free(words)?;
+                }
+            }
+            world.barrier_all()?;
+            moe.free()?;
+            world.barrier_all()?;
+            is_free(&ctx, all, me, other)?;
+            world.barrier_all()?;
+            // What it allocates by itself is free as soon as it is freed.
+            for _ in 0..3 {
+                let moe = builder().mode(mode).build()?;
+                moe.free()?;
+                let again = world.align::<u8>(128, bytes)?;
+                is_free(&ctx, again.sym(), me, other)?;
+                world.free(again)?;
+            }
+            world.free(block)
+        });
+    }
+}
+
+fn is_free(ctx: &Ctx<'_, Shared>, all: SymSlice<'_, u8>, me: usize, other: usize) -> Result<()> {
+    [0, all.len() / 2, all.len() - 1].into_iter().try_for_each(|at| {
+        ctx.p(all.at(at)?, 1, other)?;
+        ctx.p(all.at(at)?, 1, me)
+    })
 }

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
+use shmem_collectives::select::MoeRow;
+
 const PERF: &str = env!("CARGO_BIN_EXE_shmem-perf");
 const OPERATIONS: [&str; 20] = [
     "put",
@@ -206,6 +208,7 @@ fn a_wrong_command_line_is_one_line_and_status_2() {
         (&["alltoall", "--algo", "ring"], "give an algorithm for alltoall of small, direct, "),
         (&["put", "--algo", "ring"], "put is no collective"),
         (&["plan", "barrier"], "barrier is no collective"),
+        (&["plan", "mow"], "alltoalls, moe"),
         (&["plan", "allreduce", "--hosts", "4x"], "not hosts such as 4x8"),
     ] {
         for n in [None, Some(2)] {
@@ -282,6 +285,47 @@ fn the_plan_says_what_is_chosen_and_why() {
     assert_eq!((forced[0].1.as_str(), forced[0].2.as_str()), ("ring", "forced"));
 }
 
+/// The lines of a plan for exchanges between experts: its rows, and the size, mode and reason of each line below.
+fn moe_plan(args: &[&str], env: &[(&str, &str)]) -> (Vec<String>, Vec<(String, String, String)>) {
+    let text = stdout(&perf(None, &[&["plan", "moe"], args].concat(), env));
+    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let mut lines = text.lines();
+    assert!(lines.next().unwrap().starts_with("# moe: "), "{text}");
+    assert_eq!(words(lines.next().unwrap())[..3], ["#", "collective", "on"]);
+    let rows = lines.by_ref().take_while(|line| !line.starts_with('#')).map(|line| words(line).join(" ")).collect();
+    let line = |line: &str| {
+        let words = words(line);
+        assert_eq!((&*words[1], &*words[3], &*words[4]), ("-", "-", "-"), "no count, no piece, no predicted time");
+        (words[0].clone(), words[2].clone(), words[5..].join(" "))
+    };
+    (rows, lines.map(line).collect())
+}
+
+#[test]
+fn the_plan_says_which_mode_exchanges_take_and_why() {
+    let told = |plan: &(Vec<String>, Vec<(String, String, String)>)| -> Vec<(String, String)> {
+        plan.1.iter().map(|(size, mode, _)| (size.clone(), mode.clone())).collect()
+    };
+    let pair = |size: &str, mode: &str| (size.to_owned(), mode.to_owned());
+    let one = moe_plan(&["-b", "4K", "-e", "4K"], &[]);
+    assert_eq!(told(&one), [pair("4K", "throughput")]);
+    assert!(one.1[0].2.starts_with("one host up to any: each token is copied once"), "{one:?}");
+    assert_eq!(one.0.len(), 3);
+    assert!(one.0[0].starts_with("moe one host any throughput "), "{one:?}");
+    assert!(one.0[1].starts_with("moe hosts 1M latency ") && one.0[2].starts_with("moe hosts any "), "{one:?}");
+    let hosts = moe_plan(&["--hosts", "2x4", "-b", "1M", "-e", "2M"], &[]);
+    assert_eq!(told(&hosts), [pair("1M", "latency"), pair("2M", "throughput")]);
+    let forced = moe_plan(&["-b", "8", "-e", "8"], &[("SHMEM_COLL_ALGO", "moe=latency")]);
+    assert_eq!(forced.1, [("8".into(), "latency".into(), "forced".into())]);
+    let table = Scratch::new("moe");
+    std::fs::write(&table.0, "# measured\nmoe 64K latency\nmoe any throughput\n").unwrap();
+    let measured = moe_plan(&["-b", "64K", "-e", "128K"], &[("SHMEM_COLL_TABLE", table.path())]);
+    assert_eq!(told(&measured), [pair("64K", "latency"), pair("128K", "throughput")]);
+    assert_eq!(measured.1[0].2, "one host up to 64K: measured");
+    assert_eq!(measured.0[..2], ["moe one host 64K latency measured", "moe one host any throughput measured"]);
+    assert_eq!(measured.0[2..], one.0[1..]);
+}
+
 /// A file that is gone with the test.
 struct Scratch(PathBuf);
 
@@ -305,7 +349,8 @@ impl Drop for Scratch {
 fn a_measured_table_is_what_the_next_run_takes() {
     let table = Scratch::new("table");
     assert_eq!(stdout(&perf(Some(2), &["tune", "-o", table.path()], &[])), "");
-    let rows = shmem_collectives::select::parse(&std::fs::read_to_string(&table.0).unwrap()).unwrap();
+    let measured = shmem_collectives::select::parse(&std::fs::read_to_string(&table.0).unwrap()).unwrap();
+    let rows = measured.rows;
     for name in shmem_collectives::plan::Collective::NAMES {
         let mut of = rows.iter().filter(|row| row.collective == name);
         assert_eq!(of.next_back().unwrap().up_to, usize::MAX, "{name}");
@@ -319,6 +364,20 @@ fn a_measured_table_is_what_the_next_run_takes() {
         let taken = algorithms(&perf(Some(2), &args, &[("SHMEM_COLL_TABLE", table.path())]));
         assert_eq!(taken, [row.algorithm.name()], "{row}");
     }
+    let last = measured.moe.last().unwrap();
+    assert_eq!(last.up_to, usize::MAX);
+    let one_host = |row: &String| row.starts_with("moe one host ");
+    let (planned, _) = moe_plan(&["-e", "8"], &[("SHMEM_COLL_TABLE", table.path())]);
+    let written = |row: &MoeRow| format!("moe one host {} {} measured", row.limit(), row.mode);
+    assert!(planned.iter().filter(|row| one_host(row)).eq(&measured.moe.iter().map(written).collect::<Vec<_>>()));
+    for row in &measured.moe {
+        let size = if row.up_to == usize::MAX { 1 << 30 } else { row.up_to }.to_string();
+        let (_, taken) = moe_plan(&["-b", &size, "-e", &size], &[("SHMEM_COLL_TABLE", table.path())]);
+        assert_eq!(taken[0].1, row.mode.name(), "{row}");
+    }
+    std::fs::write(&table.0, "moe 64K latency\n").unwrap();
+    let err = stderr(&perf(None, &["barrier"], &[("SHMEM_COLL_TABLE", table.path())]), 1);
+    assert!(err.contains("the last line of moe must be for `any` bytes"), "{err}");
     std::fs::write(&table.0, "allreduce 2K small\n").unwrap();
     let err = stderr(&perf(None, &["barrier"], &[("SHMEM_COLL_TABLE", table.path())]), 1);
     assert!(err.contains("the last line of allreduce must be for `any` bytes"), "{err}");

@@ -141,7 +141,7 @@ pub const SETTINGS: &[Setting] = &[
         name: "SHMEM_COLL_TABLE",
         form: "the path of a file that `shmem-perf tune -o FILE` wrote",
         default: "built in",
-        help: "measured choice of algorithms; the files must be the same, too",
+        help: "measured choice of algorithms, and of modes of exchanges between experts; the files must be the same, too",
         agree: true,
         internal: false,
         set: |c, text| put(&mut c.coll_table, word(text)),

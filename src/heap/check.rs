@@ -77,17 +77,20 @@ struct Team {
 }
 
 struct Reserved {
-    /// Its number in the recorder.
+    /// Its number in the recorder at first, and now.
     number: u64,
+    shown: u64,
     bytes: Range<usize>,
     user: User,
+    /// Whether this PE's program may write there.
+    lent: bool,
 }
 
 /// For what memory is reserved.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct User {
     pub(crate) call: &'static str,
-    /// Its number among the calls of its kind.
+    /// Its number among the calls of its kind; 0 where these are not counted.
     pub(crate) number: u64,
     pub(crate) site: Site,
 }
@@ -104,6 +107,16 @@ impl<'w> Reservation<'w> {
         let possible = !bytes.is_empty() && heap.is_same(of) && heap.require_own_process().is_ok();
         let reserve = |check: &Check| (heap, check.reserve(heap.segment(), bytes, user));
         Reservation(heap.check().filter(|_| possible).map(reserve))
+    }
+
+    /// Lets this PE's program write to the memory, too, or no longer: where it has its part in what the library does.
+    pub fn lend(&self, lent: bool) {
+        if let Some((heap, number)) = self.0
+            && let Some(check) = heap.check()
+            && heap.require_own_process().is_ok()
+        {
+            check.lend(number, lent);
+        }
     }
 }
 
@@ -207,7 +220,7 @@ impl Check {
     pub(crate) fn write(&self, pe: usize, segment: Option<&Segment>, bytes: &Range<usize>, site: Site) -> Result<()> {
         let user = if pe == self.me {
             let state = self.state();
-            let reserved = state.reserved.iter().find(|reserved| overlap(&reserved.bytes, bytes));
+            let reserved = state.reserved.iter().find(|reserved| !reserved.lent && overlap(&reserved.bytes, bytes));
             reserved.map(|reserved| (reserved.bytes.clone(), reserved.user.to_string()))
         } else {
             segment.and_then(|segment| found_in(segment, bytes))
@@ -221,22 +234,32 @@ impl Check {
     /// Reserves bytes of this PE, whose segment is `segment`; returns the number by which this ends.
     pub(crate) fn reserve(&self, segment: &Segment, bytes: Range<usize>, user: User) -> u64 {
         let mut state = self.state();
-        let mut name = [0; 8 * (EVENT - 2)];
-        let shown = user.call.len().min(name.len());
-        name[..shown].copy_from_slice(&user.call.as_bytes()[..shown]);
-        let [first, second]: [u64; EVENT - 2] = bytemuck::cast(name);
-        let (recorder, page) = (recorder(), Reservations(segment));
-        let number = recorder.begin(&page, [bytes.start as u64, bytes.end as u64, first, second]);
-        recorder.change(&page, number, user.number);
-        state.reserved.push(Reserved { number, bytes, user });
+        let number = show(segment, &bytes, user);
+        state.reserved.push(Reserved { number, shown: number, bytes, user, lent: false });
+        // What lasts for long is shown again where its slot has been taken, as long as all find one.
+        let mut latest = number;
+        while state.reserved.len() <= RESERVED_SLOTS as usize
+            && let Some(hidden) = state.reserved.iter_mut().find(|old| old.shown + RESERVED_SLOTS <= latest)
+        {
+            latest = show(segment, &hidden.bytes, hidden.user);
+            hidden.shown = latest;
+        }
         number
+    }
+
+    /// Whether this PE's program may write to what is reserved.
+    pub(crate) fn lend(&self, number: u64, lent: bool) {
+        if let Some(reserved) = self.state().reserved.iter_mut().find(|reserved| reserved.number == number) {
+            reserved.lent = lent;
+        }
     }
 
     /// Ends a reservation.
     pub(crate) fn release(&self, segment: &Segment, number: u64) {
         let mut state = self.state();
-        recorder().change(&Reservations(segment), number, ENDED);
-        state.reserved.retain(|reserved| reserved.number != number);
+        if let Some(at) = state.reserved.iter().position(|reserved| reserved.number == number) {
+            recorder().change(&Reservations(segment), state.reserved.swap_remove(at).shown, ENDED);
+        }
     }
 
     /// The overlay's block begins at an offset.
@@ -338,8 +361,13 @@ impl State {
 /// `all_reduce #3, started at src/main.rs:17`.
 impl std::fmt::Display for User {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} #{}, started at {}", self.call, self.number, place(self.site))
+        write!(f, "{}, started at {}", numbered(self.call, self.number), place(self.site))
     }
+}
+
+/// `all_reduce #3`, or its name alone.
+fn numbered(call: &str, number: u64) -> String {
+    if number == 0 { call.into() } else { format!("{call} #{number}") }
 }
 
 /// `src/main.rs:17`.
@@ -366,6 +394,18 @@ impl Atoms for Reservations<'_> {
     }
 }
 
+/// Lets the other PEs see a reservation, by the number that is returned.
+fn show(segment: &Segment, bytes: &Range<usize>, user: User) -> u64 {
+    let mut name = [0; 8 * (EVENT - 2)];
+    let shown = user.call.len().min(name.len());
+    name[..shown].copy_from_slice(&user.call.as_bytes()[..shown]);
+    let [first, second]: [u64; EVENT - 2] = bytemuck::cast(name);
+    let (recorder, page) = (recorder(), Reservations(segment));
+    let number = recorder.begin(&page, [bytes.start as u64, bytes.end as u64, first, second]);
+    recorder.change(&page, number, user.number);
+    number
+}
+
 /// The reservation in a PE's segment that holds one of these bytes, and for what it is.
 fn found_in(segment: &Segment, bytes: &Range<usize>) -> Option<(Range<usize>, String)> {
     let (recorder, page) = (recorder(), Reservations(segment));
@@ -375,7 +415,7 @@ fn found_in(segment: &Segment, bytes: &Range<usize>) -> Option<(Range<usize>, St
         let [start, end, first, second] = event.words;
         let reserved = start as usize..end as usize;
         let name: Vec<u8> = [first, second].into_iter().flat_map(u64::to_ne_bytes).take_while(|c| *c != 0).collect();
-        let user = format!("{} #{}", String::from_utf8_lossy(&name), event.state);
+        let user = numbered(&String::from_utf8_lossy(&name), event.state);
         overlap(&reserved, bytes).then_some((reserved, user))
     })
 }
@@ -456,6 +496,38 @@ mod tests {
         let many: Vec<u64> = (0..RESERVED_SLOTS as usize + 1).map(|i| own.reserve(&segment, i..i + 1, user)).collect();
         assert!(at(&own, 0..1).is_err() && at(&other, 0..1).is_ok() && at(&other, 1..2).is_err());
         many.into_iter().for_each(|number| own.release(&segment, number));
+        assert!(at(&own, 0..9000).is_ok() && at(&other, 0..9000).is_ok());
+    }
+
+    #[test]
+    fn what_lasts_is_seen_by_others_however_many_come_and_go() {
+        let (segment, _) = Segment::create(8192, 0).unwrap();
+        let (own, other) = (check(), Check::new(0, Vec::new()));
+        let user = User { call: "moe exchange", number: 0, site: here() };
+        let at = |check: &Check, bytes| check.write(1, Some(&segment), &bytes, here()).map_err(|e| e.to_string());
+        let lasting: Vec<u64> = (0..3).map(|i| own.reserve(&segment, 10 * i..10 * i + 5, user)).collect();
+        for round in 0..100 {
+            let passing = [100, 200].map(|i| own.reserve(&segment, i..i + 5, User { number: round, ..user }));
+            for check in [&own, &other] {
+                for i in [0, 10, 20, 100, 200] {
+                    assert!(at(check, i..i + 1).is_err() && at(check, i + 5..i + 10).is_ok(), "{i} in round {round}");
+                }
+            }
+            passing.map(|number| own.release(&segment, number));
+        }
+        let error = at(&other, 10..11).unwrap_err();
+        assert!(error.contains("in use by moe exchange") && !error.contains('#'), "{error}");
+        // As many as there are slots are all seen.
+        let more: Vec<u64> =
+            (3..RESERVED_SLOTS as usize).map(|i| own.reserve(&segment, 10 * i..10 * i + 5, user)).collect();
+        assert!((0..RESERVED_SLOTS as usize).all(|i| at(&other, 10 * i..10 * i + 1).is_err()));
+        more.into_iter().for_each(|number| own.release(&segment, number));
+        // What is lent may be written to by its own program alone.
+        own.lend(lasting[1], true);
+        assert!(at(&own, 10..15).is_ok() && at(&own, 9..21).is_err() && at(&other, 10..15).is_err());
+        own.lend(lasting[1], false);
+        assert!(at(&own, 10..15).is_err());
+        lasting.into_iter().for_each(|number| own.release(&segment, number));
         assert!(at(&own, 0..9000).is_ok() && at(&other, 0..9000).is_ok());
     }
 

@@ -249,9 +249,9 @@ impl World {
     }
 
     /// Reserves this PE's copy of `object` for a library above this one, which works on it by itself until the result is
-    /// dropped: for `call`, the `number`th of its kind, which the program made at `site`. In checked mode, a write to it by
+    /// dropped: for `call`, the `number`th of its kind (0 if these are not counted), which the program made at `site`. In checked mode, a write to it by
     /// a PE of this host is the error [`InUse`](ErrorKind::InUse), unless it comes from a context
-    /// [of the library](Ctx::of_library); else nothing happens. Not collective.
+    /// [of the library](Ctx::of_library) or the memory is [lent](Reservation::lend) to the PE itself; else nothing happens. Not collective.
     pub fn reserve<T: Elem>(
         &self,
         object: SymSlice<'_, T>,

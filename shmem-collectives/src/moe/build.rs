@@ -2,10 +2,11 @@
 
 use std::cell::RefCell;
 use std::marker::PhantomData;
+use std::panic::Location;
 
 use shmem::{ErrorKind, Private, Result, SymSlice, Team, World};
 
-use super::exchange::{Memory, Moe, Stage, lands};
+use super::exchange::{Memory, Moe, Reserved, Stage, lands};
 use super::payload::{Bf16, Payload};
 use super::routes::{Routes, Ways};
 use super::rows::Rows;
@@ -128,7 +129,7 @@ impl<'t, P: Payload> Builder<'t, P> {
     /// team, with the same numbers on all PEs; over the world, unless it is given its [`memory`](Self::memory).
     ///
     /// # Errors
-    /// On all PEs alike: [`BadSetting`](ErrorKind::BadSetting) for a number that makes no exchange or `SHMEM_COLL_ALGO`,
+    /// On all PEs alike: [`BadSetting`](ErrorKind::BadSetting) for a number that makes no exchange, `SHMEM_COLL_ALGO` or `SHMEM_COLL_TABLE`,
     /// [`NoSuchPe`](ErrorKind::NoSuchPe) for a placement, [`Overflow`](ErrorKind::Overflow); [`Mismatch`](ErrorKind::Mismatch) if the PEs' numbers differ;
     /// those of [`World::alloc`].
     #[track_caller]
@@ -150,7 +151,7 @@ impl<'t, P: Payload> Builder<'t, P> {
             }
         };
         let memory = Memory::<P>::new(all, &places)?;
-        let ctx = team.ctx::<Private>();
+        let ctx = team.ctx::<Private>().of_library();
         let (n, me) = (team.n_pes(), team.me());
         // Each tells all with whom it shares memory, in words that are flags afterwards.
         memory.credits.fill(0);
@@ -166,6 +167,7 @@ impl<'t, P: Payload> Builder<'t, P> {
         let leaders = (0..n).map(|pe| memory.credits.read(pe * FLAG).map(|leader| leader as usize));
         let leaders = leaders.collect::<Result<Vec<_>>>()?;
         memory.credits.fill(0);
+        let reserved = Reserved::new(world, all, &places, Location::caller())?;
         team.barrier()?;
         let masked = vec![false; n];
         let own = placement.on(me);
@@ -175,6 +177,7 @@ impl<'t, P: Payload> Builder<'t, P> {
             ctx,
             mode,
             block,
+            reserved,
             members: team.members(),
             ways: Ways { me, lands: lands(mode, me, &leaders, &masked), masked },
             leaders,

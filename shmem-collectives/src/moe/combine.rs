@@ -70,12 +70,12 @@ impl<P: Payload> Moe<'_, P> {
         if self.stage == Stage::Received {
             self.send_back()?;
             self.give_credit(true)?;
-            self.stage = Stage::Returned;
+            self.enter(Stage::Returned);
         }
         self.wait_for_outputs()?;
         self.add_up(tokens)?;
         self.check_outputs()?;
-        self.stage = Stage::Idle;
+        self.enter(Stage::Idle);
         Ok(Report { left_out: &self.left_out, missing: &self.missing })
     }
 
@@ -115,7 +115,7 @@ impl<P: Payload> Moe<'_, P> {
             match self.hear(self.memory.credits, pe, self.step) {
                 Ok(OUTPUTS) => self.given[pe] = true,
                 Ok(_) => {
-                    self.stage = Stage::Idle;
+                    self.enter(Stage::Idle);
                     return Err(Refusal::NoOutputs { pe }.into());
                 }
                 Err(error) => self.excuse(error)?,

@@ -14,8 +14,9 @@
 
 use std::cell::RefCell;
 use std::fmt;
+use std::panic::Location;
 
-use shmem::{Ctx, Error, ErrorKind, Private, Result, SigRef, SymBox, SymSlice, Team, World};
+use shmem::{Ctx, Error, ErrorKind, Private, Reservation, Result, SigRef, SymBox, SymSlice, Team, World};
 
 use super::payload::{Bf16, Payload};
 use super::refusal::Refusal;
@@ -48,6 +49,26 @@ pub(super) struct Memory<'t, P: Payload> {
     pub(super) returned: SymSlice<'t, P::Elem>,
 }
 
+/// What checked mode knows of the memory of an exchange: nobody but the library writes there.
+pub(super) struct Reserved<'t> {
+    _around: [Reservation<'t>; 2],
+    outputs: Reservation<'t>,
+}
+
+impl<'t> Reserved<'t> {
+    pub(super) fn new(
+        world: &'t World,
+        all: SymSlice<'t, u8>,
+        places: &Places,
+        site: &'static Location<'static>,
+    ) -> Result<Self> {
+        let outputs = places.outputs.clone();
+        let reserve = |part| Ok::<_, Error>(world.reserve(all.slice(part)?, "moe exchange", 0, site));
+        let around = [reserve(0..outputs.start)?, reserve(outputs.end..places.bytes())?];
+        Ok(Reserved { _around: around, outputs: reserve(outputs)? })
+    }
+}
+
 impl<'t, P: Payload> Memory<'t, P> {
     pub(super) fn new(all: SymSlice<'t, u8>, places: &Places) -> Result<Self> {
         Ok(Memory {
@@ -76,6 +97,7 @@ pub struct Moe<'t, P: Payload = Bf16> {
     pub(super) memory: Memory<'t, P>,
     /// What was allocated for it; memory that was given is its owner's.
     pub(super) block: Option<SymBox<'t, u8>>,
+    pub(super) reserved: Reserved<'t>,
     /// This PE's experts.
     pub(super) own: Vec<usize>,
     /// The members' numbers in the world.
@@ -170,7 +192,16 @@ impl<'t, P: Payload> Moe<'t, P> {
     /// As [`World::free`].
     #[track_caller]
     pub fn free(self) -> Result<()> {
-        self.block.map_or(Ok(()), |block| self.world.free(block))
+        let Moe { world, block, reserved, .. } = self;
+        // Once it is freed, it may be another PE's to write to.
+        drop(reserved);
+        block.map_or(Ok(()), |block| world.free(block))
+    }
+
+    /// The next stage. In checked mode, experts may write their outputs once tokens were received, and until the round ends.
+    pub(super) fn enter(&mut self, stage: Stage) {
+        self.reserved.outputs.lend(stage == Stage::Received);
+        self.stage = stage;
     }
 
     /// Sets a word of this PE's at another: what is put there before is there first. A lost PE is told nothing.

@@ -34,7 +34,8 @@
 //!
 //! [`MoeMode::Latency`] puts each token to each PE that needs it. [`MoeMode::Throughput`] puts it once for each *host*: for its own into
 //! this PE's own memory, where the PEs of the host read it in place, and to one PE of each other host. Which of them is taken
-//! follows from the size by the table of [`select`](crate::select) (`SHMEM_COLL_ALGO=moe=latency`).
+//! follows from the size by the table of [`select`](crate::select) (`SHMEM_COLL_ALGO=moe=latency`,
+//! `SHMEM_COLL_TABLE`).
 //!
 //! What is wrong with a call is a [`Refusal`], which the PE that makes it sends in place of its counts: the same on all PEs.
 //!

@@ -36,11 +36,11 @@ impl<P: Payload> Moe<'_, P> {
         }
         if let Some(refusal) = self.verdict()? {
             self.give_credit(false)?;
-            self.stage = Stage::Idle;
+            self.enter(Stage::Idle);
             return Err(refusal.into());
         }
         self.read_headers()?;
-        self.stage = Stage::Received;
+        self.enter(Stage::Received);
         Ok(Received { moe: self })
     }
 

@@ -106,7 +106,7 @@ impl<P: Payload> Moe<'_, P> {
             Stage::Received => self.give_credit(false)?,
             Stage::Idle | Stage::Returned => {}
         }
-        self.stage = Stage::Idle;
+        self.enter(Stage::Idle);
         for pe in 0..self.shape.n {
             if self.step > 0 && !self.ways.masked[pe] {
                 match self.hear(self.memory.credits, pe, self.step) {
@@ -220,7 +220,7 @@ impl<P: Payload> Moe<'_, P> {
     fn next_step(&mut self) {
         // After 2^32 rounds, without 0, which says that there was none.
         self.step = self.step.checked_add(1).unwrap_or(1);
-        self.stage = Stage::Sent;
+        self.enter(Stage::Sent);
         self.arrived.fill(None);
         self.given.fill(false);
     }

@@ -22,7 +22,7 @@ use crate::op::{Reduce, is_staged};
 use crate::plan::{Collective, Hosts, Problem, Uneven};
 use crate::plans::{Algorithm, Room, wide};
 
-pub use file::{Wrong, parse, text};
+pub use file::{Table, Wrong, parse, text};
 pub use moe::{MoeMode, MoeRow, NoMode};
 pub use rows::{Row, Where};
 
@@ -149,7 +149,9 @@ const MOE: &str = "moe";
 pub struct Selection {
     choices: [Choices; COLLECTIVES.len()],
     /// What is taken for every exchange between experts.
-    moe: Option<MoeMode>,
+    moe_forced: Option<MoeMode>,
+    /// For each place in order of bytes.
+    moe: Vec<MoeRow>,
     /// Whether reductions combine in the order of the PEs.
     strict: bool,
 }
@@ -201,16 +203,20 @@ impl Selection {
     }
 
     fn from_rows(rows: impl IntoIterator<Item = Row>) -> Self {
-        let mut selection = Selection { choices: Default::default(), moe: None, strict: false };
+        let mut selection =
+            Selection { choices: Default::default(), moe_forced: None, moe: moe::ROWS.into(), strict: false };
         for row in rows {
             selection.choices[row.kind()].rows_mut(row.hosts).push(row);
         }
         selection
     }
 
-    /// Replaces the rows of every collective for which some were measured; what was measured on one host holds there however many
-    /// PEs it has.
-    pub fn measured(&mut self, rows: Vec<Row>) {
+    /// Replaces the rows of every collective for which some were measured, and of the exchange between experts alike; what was
+    /// measured on one host holds there however many PEs it has.
+    pub fn measured(&mut self, table: Table) {
+        let Table { rows, moe } = table;
+        self.moe.retain(|row| moe.iter().all(|measured| measured.hosts != row.hosts));
+        self.moe.extend(moe);
         for row in &rows {
             let choices = &mut self.choices[row.kind()];
             choices.rows_mut(row.hosts).clear();
@@ -239,12 +245,19 @@ impl Selection {
         one_host.chain(self.choices.iter().flat_map(|choices| &choices.hosts))
     }
 
+    /// The same for the exchange between experts.
+    pub fn moe_rows(&self) -> impl Iterator<Item = &MoeRow> {
+        let of = |hosts| self.moe.iter().filter(move |row| row.hosts == hosts);
+        of(Where::OneHost).chain(of(Where::Hosts))
+    }
+
     /// Tells apart choices that differ, over processes, hosts and releases of the compiler.
     pub fn digest(&self) -> u64 {
         let rows = self.rows().map(|row| format!("{} {} {} {}", row.collective, row.hosts, row.up_to, row.algorithm));
         let forced = self.choices.iter().map(|choices| format!("{:?}", choices.forced.map(Algorithm::name)));
-        let others = [self.strict.to_string(), format!("{:?}", self.moe)];
-        let text: String = rows.chain(forced).chain(others).collect();
+        let moe = self.moe_rows().map(|row| format!("{MOE} {} {} {}", row.hosts, row.up_to, row.mode));
+        let others = [self.strict.to_string(), format!("{:?}", self.moe_forced)];
+        let text: String = rows.chain(moe).chain(forced).chain(others).collect();
         // FNV-1a; the lowest bits of a product depend on few others.
         let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         text.bytes().fold(0xcbf2_9ce4_8422_2325, mix) >> 8
@@ -316,7 +329,7 @@ impl Selection {
         if collective == MOE {
             let modes = || MoeMode::ALL.map(MoeMode::name).join(", ");
             let mode = algorithm.parse().map_err(|NoMode| bad(format!("give a mode for {MOE} of {}", modes())))?;
-            self.moe = Some(mode);
+            self.moe_forced = Some(mode);
             return Ok(());
         }
         let Some(kind) = Collective::NAMES.iter().position(|name| *name == collective) else {
@@ -333,14 +346,15 @@ impl Selection {
     /// Leaves the choice for every collective to the table again.
     pub fn force_none(&mut self) {
         self.choices.iter_mut().for_each(|choices| choices.forced = None);
-        self.moe = None;
+        self.moe_forced = None;
     }
 
-    /// The mode of an exchange between experts for batches of so many bytes, and the row that says so; none if it is forced.
-    pub fn moe(&self, bytes: usize, several_hosts: bool) -> (MoeMode, Option<&'static MoeRow>) {
+    /// The mode of an exchange between experts for batches of so many bytes, and the row that says so; none if it is forced, or no
+    /// row speaks of it.
+    pub fn moe(&self, bytes: usize, several_hosts: bool) -> (MoeMode, Option<&MoeRow>) {
         let hosts = if several_hosts { Where::Hosts } else { Where::OneHost };
-        let row = moe::ROWS.iter().find(|row| row.hosts == hosts && bytes <= row.up_to);
-        match (self.moe, row) {
+        let row = self.moe_rows().find(|row| row.hosts == hosts && bytes <= row.up_to);
+        match (self.moe_forced, row) {
             (Some(mode), _) => (mode, None),
             (None, row) => (row.map_or(MoeMode::Latency, |row| row.mode), row),
         }

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::Where;
+use super::rows::limit;
+use super::{MOE, Where};
 
 /// How the tokens of a [`Moe`](crate::moe::Moe) go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -30,7 +31,7 @@ pub struct MoeRow {
 /// Bytes of a batch up to which a round trip between hosts costs more than tokens that cross several times.
 const SMALL: usize = 1 << 20;
 
-/// The rows, in order of bytes.
+/// The rows that are built in, in order of bytes.
 pub(super) const ROWS: [MoeRow; 3] = [
     MoeRow {
         hosts: Where::OneHost,
@@ -46,6 +47,20 @@ pub(super) const ROWS: [MoeRow; 3] = [
         why: "each token crosses the wire once a host",
     },
 ];
+
+impl MoeRow {
+    /// The largest batch as people write it.
+    pub fn limit(&self) -> String {
+        limit(self.up_to)
+    }
+}
+
+impl fmt::Display for MoeRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let MoeRow { hosts, mode, why, .. } = self;
+        write!(f, "{MOE:<14}  {hosts:<8}  {:>7}  {mode:<12}  {why}", self.limit())
+    }
+}
 
 impl MoeMode {
     /// Both.

@@ -134,8 +134,13 @@ impl Row {
 
     /// The largest block as people write it.
     pub fn limit(&self) -> String {
-        if self.up_to == usize::MAX { "any".into() } else { show_size(self.up_to) }
+        limit(self.up_to)
     }
+}
+
+/// The largest bytes of a row as people write them.
+pub(super) fn limit(up_to: usize) -> String {
+    if up_to == usize::MAX { "any".into() } else { show_size(up_to) }
 }
 
 impl fmt::Display for Row {

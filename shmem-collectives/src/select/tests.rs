@@ -176,9 +176,13 @@ fn names_of_nothing_are_errors_that_name_the_form() {
 #[test]
 fn tables_are_read_as_they_are_written() {
     let rows: Vec<Row> = Selection::default().rows().filter(|row| row.hosts == Where::OneHost).copied().collect();
-    let again = parse(&text("head\nof two lines", &rows)).unwrap();
+    let moe = [(4096, MoeMode::Latency), (1 << 20, MoeMode::Throughput), (usize::MAX, MoeMode::Latency)];
+    let moe = moe.map(|(up_to, mode)| MoeRow { hosts: Where::OneHost, up_to, mode, why: "measured" }).to_vec();
+    let table = Table { rows, moe };
+    let again = parse(&text("head\nof two lines", &table)).unwrap();
     let facts = |row: &Row| (row.collective, row.hosts, row.up_to, row.algorithm);
-    assert!(again.iter().map(facts).eq(rows.iter().map(facts)));
+    assert!(again.rows.iter().map(facts).eq(table.rows.iter().map(facts)));
+    assert_eq!(again.moe, table.moe);
     let mut selection = Selection::default();
     selection.measured(parse("allreduce 64 ring\nallreduce any direct\n").unwrap());
     assert_eq!(choose(&selection, Collective::AllReduce, 64, &Hosts::one(2)), Algorithm::Ring);
@@ -189,13 +193,55 @@ fn tables_are_read_as_they_are_written() {
 }
 
 #[test]
+fn measured_modes_replace_those_of_one_host() {
+    use MoeMode::*;
+    let of = |selection: &Selection, bytes, several| {
+        let (mode, row) = selection.moe(bytes, several);
+        (mode, row.map(|row| (row.limit(), row.why == "measured")))
+    };
+    let built_in = Selection::default();
+    assert_eq!(of(&built_in, 1, false), (Throughput, Some(("any".into(), false))));
+    let mut measured = built_in.clone();
+    measured.measured(parse("moe 4K latency\nmoe any throughput\n").unwrap());
+    assert_eq!(of(&measured, 4096, false), (Latency, Some(("4K".into(), true))));
+    assert_eq!(of(&measured, 4097, false), (Throughput, Some(("any".into(), true))));
+    for selection in [&built_in, &measured] {
+        assert_eq!(of(selection, 1 << 20, true), (Latency, Some(("1M".into(), false))));
+        assert_eq!(of(selection, (1 << 20) + 1, true), (Throughput, Some(("any".into(), false))));
+    }
+    let places: Vec<Where> = measured.moe_rows().map(|row| row.hosts).collect();
+    assert_eq!(places, [Where::OneHost, Where::OneHost, Where::Hosts, Where::Hosts]);
+    // Who chooses otherwise has another digest; collectives keep their rows.
+    assert!(measured.rows().eq(built_in.rows()));
+    let mut other = built_in.clone();
+    other.measured(parse("moe 8K latency\nmoe any throughput\n").unwrap());
+    let mut forced = measured.clone();
+    forced.force("moe", "latency").unwrap();
+    assert_eq!(of(&forced, 1 << 30, true), (Latency, None));
+    let digests = [&built_in, &measured, &other, &forced].map(Selection::digest);
+    assert!((1..4).all(|i| !digests[..i].contains(&digests[i])), "{digests:?}");
+    forced.force_none();
+    assert_eq!(forced, measured);
+    // Of collectives alone, nothing changes.
+    let mut others = built_in.clone();
+    others.measured(parse("allreduce any ring\n").unwrap());
+    assert!(others.moe_rows().eq(built_in.moe_rows()));
+}
+
+#[test]
 fn files_with_anything_else_are_refused() {
     for line in ["allreduce", "allreduce 2K", "allreduce 2K small now", "reduces any ring", "allreduce 0 small"] {
         assert_eq!(parse(&format!("#\n{line}\n")), Err(Wrong::Line { line: 2, text: line.into() }));
     }
+    for line in ["moe 4K ring", "moe any small", "moe latency", "moe any latency now", "allreduce any latency"] {
+        assert_eq!(parse(&format!("{line}\n")), Err(Wrong::Line { line: 1, text: line.into() }));
+    }
+    let order = parse("moe 64K latency\nallreduce any ring\nmoe 4K throughput\n");
+    assert_eq!(order, Err(Wrong::Line { line: 3, text: "moe 4K throughput".into() }));
+    assert_eq!(parse("moe 64K latency\nallreduce any ring\n"), Err(Wrong::Open("moe")));
     assert_eq!(parse("alltoall any ring"), Err(Wrong::Line { line: 1, text: "alltoall any ring".into() }));
     let order = parse("scatter 2K small\ngather 1K small\nscatter 1K direct\n");
     assert_eq!(order, Err(Wrong::Line { line: 3, text: "scatter 1K direct".into() }));
     assert_eq!(parse("scatter any small\ngather 1K small\n"), Err(Wrong::Open("gather")));
-    assert_eq!(parse(""), Ok(Vec::new()));
+    assert_eq!(parse(""), Ok(Table::default()));
 }

@@ -173,3 +173,32 @@ fn the_mode_can_be_forced() {
     let text = text_of(mode("moe=ring"));
     assert!(text.contains("give a mode for moe of latency, throughput"), "{text}");
 }
+
+#[test]
+fn a_measured_table_gives_the_mode() {
+    let path = |name: &str| std::env::temp_dir().join(format!("shmem-moe-{}-{name}", std::process::id()));
+    let tables = [
+        ("one", "moe 54 latency\nmoe any throughput\n"),
+        ("other", "moe any throughput\n"),
+        ("open", "moe 1K latency\n"),
+    ];
+    tables.iter().for_each(|(name, text)| std::fs::write(path(name), text).unwrap());
+    let mode = |name: &str, max_tokens: usize| {
+        let run = |world: &World| {
+            let team = world.team();
+            let moe = builder(world, &team).max_tokens(max_tokens).build()?;
+            let mode = moe.mode();
+            moe.free().map(|()| mode)
+        };
+        let file = path(name);
+        let set = |builder: shmem::Builder| builder.set("SHMEM_COLL_TABLE", file.to_str().unwrap()).unwrap();
+        job(2, set, run).into_iter().collect::<Result<Vec<_>>>()
+    };
+    // Tokens of nine values of bf16.
+    assert_eq!(mode("one", 3).unwrap(), [MoeMode::Latency; 2]);
+    assert_eq!(mode("one", 4).unwrap(), [MoeMode::Throughput; 2]);
+    assert_eq!(mode("other", 3).unwrap(), [MoeMode::Throughput; 2]);
+    let text = text_of(mode("open", 3));
+    assert!(text.contains("the last line of moe must be for `any` bytes"), "{text}");
+    tables.iter().for_each(|(name, _)| std::fs::remove_file(path(name)).unwrap());
+}

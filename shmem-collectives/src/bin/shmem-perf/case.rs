@@ -15,16 +15,13 @@ use shmem_collectives::select::Need;
 
 use crate::layout::{Holds, Operation, STRIDE, sent, share};
 use crate::reduction::{Reduction, Use, find};
+use crate::time::Timed;
 
 /// Values of a source before they repeat: a prime, so that blocks of the usual lengths begin differently.
 const PERIOD: usize = 101;
 
 /// Something to be timed and checked, without its types.
-pub(crate) trait Case {
-    /// One call.
-    fn call(&mut self) -> Result<()>;
-    /// Ends what some calls have begun.
-    fn complete(&mut self) -> Result<()>;
+pub(crate) trait Case: Timed {
     /// Makes this PE's target worthless.
     fn spoil(&mut self);
     /// Elements of this PE's target that are not what they must be after the calls of all PEs.
@@ -143,7 +140,7 @@ struct Typed<'a, 't, T> {
     counts: Counts,
 }
 
-impl<T: Elem> Case for Typed<'_, '_, T> {
+impl<T: Elem> Timed for Typed<'_, '_, T> {
     fn call(&mut self) -> Result<()> {
         let Spec { world, ctx, coll, memory, operation, len, .. } = self.spec;
         let right = || (world.me() + 1) % world.n_pes();
@@ -183,7 +180,9 @@ impl<T: Elem> Case for Typed<'_, '_, T> {
             _ => Ok(()),
         }
     }
+}
 
+impl<T: Elem> Case for Typed<'_, '_, T> {
     fn spoil(&mut self) {
         self.dst.fill(worthless());
     }

@@ -5,11 +5,12 @@
 //! - `case`: an operation of typed elements, as calls without types; `reduction`: those of every type and operation;
 //! - `layout`: what every operation must give;
 //! - `bench`: the sweep over sizes; `time`: how a call is timed;
-//! - `plan`: prints the choice; `tune`: measures it.
+//! - `plan`: prints the choice; `tune`: measures it, for exchanges between experts in `exchange`.
 #![forbid(unsafe_code)]
 
 mod bench;
 mod case;
+mod exchange;
 mod layout;
 mod plan;
 mod reduction;
@@ -28,6 +29,7 @@ use shmem_collectives::op::{Op, Type};
 use shmem_collectives::plan::Hosts;
 
 use crate::layout::Operation;
+use crate::plan::Planned;
 
 /// Status for a command line that makes no sense.
 const USAGE: u8 = 2;
@@ -50,7 +52,8 @@ struct Line {
 enum Command {
     /// Prints which algorithm a collective takes for each size, and why
     Plan(Plan),
-    /// Measures which algorithm is fastest for each collective and size on this machine, in about two seconds
+    /// Measures which algorithm is fastest for each collective and size on this machine, and which mode for exchanges between
+    /// experts, in about two seconds
     Tune(Tune),
 }
 
@@ -106,9 +109,9 @@ struct Bench {
 
 #[derive(Args)]
 struct Plan {
-    /// The collective
-    #[arg(value_name = "COLLECTIVE", value_parser = str::parse::<Operation>)]
-    collective: Operation,
+    /// The collective, or moe: the exchange between experts, by the bytes of a batch
+    #[arg(value_name = "COLLECTIVE", value_parser = str::parse::<Planned>)]
+    collective: Planned,
     #[command(flatten)]
     sizes: Sizes,
     /// PEs on one host [default: 2]

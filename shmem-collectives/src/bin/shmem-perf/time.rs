@@ -4,7 +4,15 @@ use std::time::{Duration, Instant};
 
 use shmem::{Ctx, Result, Shared, SymSlice, World};
 
-use crate::case::Case;
+/// What is timed.
+pub(crate) trait Timed {
+    /// One call.
+    fn call(&mut self) -> Result<()>;
+    /// Ends what some calls have begun.
+    fn complete(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
 
 /// Times calls, and lets all PEs know the same of them.
 pub(crate) struct Clock<'a, 't> {
@@ -26,7 +34,7 @@ pub(crate) struct Times {
 
 impl Clock<'_, '_> {
     /// Times `calls` times `inner` calls in a row. Collective; at most as many as the cell has words.
-    pub(crate) fn time(&self, case: &mut dyn Case, calls: usize, inner: usize) -> Result<Times> {
+    pub(crate) fn time(&self, case: &mut dyn Timed, calls: usize, inner: usize) -> Result<Times> {
         let mut times = vec![0; calls];
         for time in &mut times {
             self.world.barrier_all()?;
