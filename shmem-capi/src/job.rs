@@ -12,13 +12,16 @@ use shmem_collectives::Selection;
 use shmem_core::{Addresses, Builder, Elem, Error, ErrorKind, Result, SymSlice, World};
 
 use crate::ctx::Context;
+use crate::exchange::Exchanges;
 use crate::fail::{ERROR_STATUS, fail};
 use crate::globals;
 use crate::team::Teams;
 
 /// A job under way.
 pub(crate) struct Job {
-    /// First, so that it ends before the world that it is in.
+    /// Before the teams, from which they borrow.
+    pub(crate) exchanges: Exchanges,
+    /// Before the world, in which they are.
     pub(crate) teams: Teams,
     pub(crate) context: Context,
     /// The addresses of those that the program has made.
@@ -116,8 +119,8 @@ fn make() -> Result<Job> {
     let context = Context::of_world(teams.world());
     let nothing = world.team().workspace().slice(..0)?.cast()?;
     world.barrier_all()?;
-    let contexts = Mutex::default();
-    Ok(Job { teams, context, contexts, nothing, world, at: world.addresses(), globals: taken })
+    let (exchanges, contexts) = (Exchanges::default(), Mutex::default());
+    Ok(Job { exchanges, teams, context, contexts, nothing, world, at: world.addresses(), globals: taken })
 }
 
 /// Ends the job, if there is one. Collective.

@@ -323,9 +323,13 @@ export! {
             return;
         }
         run(NAME, |job| {
-            job.teams.get(team)?.settle();
+            let of = job.teams.get(team)?;
+            of.settle();
             if team == Handle::WORLD || team == Handle::SHARED {
                 return Err(Error::other("SHMEM_TEAM_WORLD and SHMEM_TEAM_SHARED last as long as the job"));
+            }
+            if job.exchanges.any_of(of) {
+                return Err(Error::other("an exchange of the team has not been freed: shmemx_moe_free comes first"));
             }
             let Team { working, team, .. } = *job.teams.take(team)?;
             drop(working);
