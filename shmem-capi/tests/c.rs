@@ -249,6 +249,8 @@ fn active_sets_teams_threads_and_long_double() {
         ("teams.c", &[1, 2, 3, 5, 8]),
         ("longdouble.c", &[1, 2, 3, 5]),
         ("threads.c", &[1, 2, 3]),
+        // Hangs where a wait gets on its own team's calls only.
+        ("started.c", &[1, 2, 3, 5]),
     ] {
         let program = compile("oshcc", &["-std=c99", "-D_GNU_SOURCE"], source, &format!("{source}.out"));
         for &n in counts {
