@@ -259,7 +259,8 @@ impl Teams {
         // While the list is held, none of them is destroyed.
         let others = self.others();
         let all = [self.world, self.shared].into_iter().chain(others.iter().copied());
-        all.filter(|other| !std::ptr::eq(*other, team)).fold(false, |any, other| other.advance() || any)
+        // All of them, and not only until one is found.
+        all.filter(|other| !std::ptr::eq(*other, team)).map(Team::advance).filter(|left| *left).count() > 0
     }
 
     /// Ends what is started on any team.
