@@ -119,7 +119,7 @@ fn ended(job: &'static Job, request: *mut Request, block: bool) -> Result<bool> 
     if request.team == Handle::INVALID {
         return Ok(true);
     }
-    let ended = job.teams.get(request.team)?.ended(request.call, block);
+    let ended = job.teams.ended(request.team, request.call, block, job.limit());
     if !matches!(ended, Ok(false)) {
         request.team = Handle::INVALID;
     }
@@ -245,7 +245,7 @@ export! {
     ["shmemx_set_timeout"] fn(seconds: f64) {
         run(NAME, |job| {
             let limit = Duration::try_from_secs_f64(seconds);
-            job.world.set_timeout(limit.ok().filter(|limit| !limit.is_zero()));
+            job.set_limit(limit.ok().filter(|limit| !limit.is_zero()));
             Ok(())
         })
     }

@@ -12,13 +12,16 @@ use shmem_collectives::Selection;
 use shmem_core::{Addresses, Builder, Elem, Error, ErrorKind, Result, SymSlice, World};
 
 use crate::ctx::Context;
+use crate::exchange::Exchanges;
 use crate::fail::{ERROR_STATUS, fail};
 use crate::globals;
 use crate::team::Teams;
 
 /// A job under way.
 pub(crate) struct Job {
-    /// First, so that it ends before the world that it is in.
+    /// Before the teams, from which they borrow.
+    pub(crate) exchanges: Exchanges,
+    /// Before the world, in which they are.
     pub(crate) teams: Teams,
     pub(crate) context: Context,
     /// The addresses of those that the program has made.
@@ -29,6 +32,8 @@ pub(crate) struct Job {
     pub(crate) at: Addresses<'static>,
     /// What the globals of the program take of the heap.
     pub(crate) globals: usize,
+    /// How long a wait may last.
+    limit: Mutex<Option<Duration>>,
 }
 
 static CURRENT: AtomicPtr<Job> = AtomicPtr::new(std::ptr::null_mut());
@@ -78,6 +83,16 @@ impl Job {
         if len == 0 { self.nothing.cast() } else { self.at.object(address, len) }
     }
 
+    /// How long a wait may last.
+    pub(crate) fn limit(&self) -> Option<Duration> {
+        *self.limit.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn set_limit(&self, limit: Option<Duration>) {
+        *self.limit.lock().unwrap_or_else(PoisonError::into_inner) = limit;
+        self.world.set_timeout(limit);
+    }
+
     /// Bytes of some elements at an address, aligned in any way.
     #[inline(always)]
     pub(crate) fn bytes(&self, address: *const c_void, len: usize, size: usize) -> Result<SymSlice<'static, u8>> {
@@ -116,8 +131,9 @@ fn make() -> Result<Job> {
     let context = Context::of_world(teams.world());
     let nothing = world.team().workspace().slice(..0)?.cast()?;
     world.barrier_all()?;
-    let contexts = Mutex::default();
-    Ok(Job { teams, context, contexts, nothing, world, at: world.addresses(), globals: taken })
+    let (exchanges, contexts) = (Exchanges::default(), Mutex::default());
+    let (at, limit) = (world.addresses(), Mutex::new(world.config().timeout));
+    Ok(Job { exchanges, teams, context, contexts, nothing, world, at, globals: taken, limit })
 }
 
 /// Ends the job, if there is one. Collective.

@@ -13,6 +13,7 @@
 //! | `rma`, `amo`, `signal`, `wait`, `order` | the operations |
 //! | `coll`, `active`, `deprecated` | collectives of teams and of active sets, and the old names |
 //! | `extra` | `shmemx_…`: what the specification does not have |
+//! | `moe`, `exchange` | `shmemx_moe_…`: the exchange between experts, of any payload behind one handle |
 #![allow(unsafe_code, reason = "every argument of C is an address for which the caller vouches")]
 
 #[macro_use]
@@ -25,12 +26,14 @@ mod amo;
 mod coll;
 mod ctx;
 mod deprecated;
+mod exchange;
 mod extra;
 mod fail;
 mod globals;
 mod job;
 mod longdouble;
 mod memory;
+mod moe;
 mod order;
 mod rma;
 mod setup;

@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_long};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
 
 use shmem_collectives::{Coll, Pending};
 use shmem_core::{Error, Result, World};
@@ -39,9 +40,14 @@ pub(crate) struct Team {
     working: Mutex<Working>,
     /// How many calls are started and not ended.
     under_way: AtomicUsize,
+    /// The number of the last call that was started before there was this team.
+    since: u64,
     team: Box<shmem_core::Team<'static>>,
     config: Config,
 }
+
+/// Calls that were started on any team: a number is not given again, though a team may lie where another did.
+static STARTED: AtomicU64 = AtomicU64::new(0);
 
 /// Its collectives, made by the first of them, and those that are started.
 #[derive(Default)]
@@ -50,7 +56,6 @@ struct Working {
     started: HashMap<u64, Pending<'static, 'static>>,
     /// What has ended, but for those who started it.
     ended: HashMap<u64, Result<()>>,
-    numbers: u64,
     coll: Option<Box<Coll<'static>>>,
 }
 
@@ -59,7 +64,8 @@ unsafe impl Send for Working {}
 
 impl Team {
     fn new(team: shmem_core::Team<'static>, config: Config) -> Box<Self> {
-        Box::new(Team { working: Mutex::default(), under_way: AtomicUsize::new(0), team: Box::new(team), config })
+        let (under_way, since) = (AtomicUsize::new(0), STARTED.load(Ordering::Relaxed));
+        Box::new(Team { working: Mutex::default(), under_way, since, team: Box::new(team), config })
     }
 
     pub(crate) fn core(&'static self) -> &'static shmem_core::Team<'static> {
@@ -89,14 +95,17 @@ impl Team {
         let coll = std::ptr::from_ref(working.coll(world, &self.team)?);
         // SAFETY: the collectives are boxed, and last as long as the team; what is started goes before them.
         let pending = call(unsafe { &*coll })?;
-        working.numbers += 1;
-        working.started.insert(working.numbers, pending);
+        let number = STARTED.fetch_add(1, Ordering::Relaxed) + 1;
+        working.started.insert(number, pending);
         self.count(working);
-        Ok(working.numbers)
+        Ok(number)
     }
 
     /// Whether a started call has ended; waits for it if it may block.
-    pub(crate) fn ended(&'static self, call: u64, block: bool) -> Result<bool> {
+    fn ended(&'static self, call: u64, block: bool) -> Result<bool> {
+        if call <= self.since {
+            return Err(destroyed());
+        }
         let working = &mut *self.working();
         if let Some(ended) = working.ended.remove(&call) {
             return ended.map(|()| true);
@@ -135,6 +144,38 @@ impl Team {
         self.count(working);
     }
 
+    /// Gets on what is started, unless another thread works with the team; whether anything may be left under way.
+    fn advance(&'static self) -> bool {
+        if self.under_way.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        let mut working = match self.working.try_lock() {
+            Ok(working) => working,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return true,
+        };
+        // Those of a team get on in their order, all with the first.
+        let Working { started, ended, .. } = &mut *working;
+        if let Some(number) = started.keys().min().copied()
+            && let Some(pending) = started.get_mut(&number)
+        {
+            match pending.test() {
+                Ok(false) => {}
+                outcome => {
+                    started.remove(&number);
+                    ended.insert(number, outcome.map(drop));
+                }
+            }
+        }
+        self.count(&working);
+        !working.started.is_empty()
+    }
+
+    /// Whether a PE of it is lost.
+    fn is_short(&self) -> bool {
+        self.team.alive().len() < self.team.n_pes()
+    }
+
     fn count(&self, working: &Working) {
         self.under_way.store(working.started.len(), Ordering::Relaxed);
     }
@@ -147,6 +188,11 @@ impl Working {
             none => Ok(none.insert(Box::new(Coll::new(world, team)?))),
         }
     }
+}
+
+#[cold]
+fn destroyed() -> Error {
+    Error::other("the team of the request has been destroyed, and its calls with it: wait before shmem_team_destroy")
 }
 
 /// The teams of a job.
@@ -181,6 +227,40 @@ impl Teams {
                 found.copied().ok_or_else(|| Error::other("there is no such team, or it has been destroyed"))
             }
         }
+    }
+
+    /// Whether a call of a team has ended, of a request; waits for it if it may block. What is started on other teams gets on
+    /// meanwhile, so that PEs may wait in different orders.
+    pub(crate) fn ended(&self, team: Handle, call: u64, block: bool, limit: Option<Duration>) -> Result<bool> {
+        let team = self.get(team).map_err(|_| destroyed())?;
+        let since = Instant::now();
+        let mut turns = 0_u32;
+        loop {
+            if !self.advance_others(team) || !block {
+                return team.ended(call, block);
+            }
+            if team.ended(call, false)? {
+                return Ok(true);
+            }
+            turns = turns.wrapping_add(1);
+            // A wait that blocks knows of time-outs and of the dead.
+            if turns.is_multiple_of(1024) && (limit.is_some_and(|limit| since.elapsed() > limit) || team.is_short()) {
+                return team.ended(call, true);
+            }
+            match turns < 256 {
+                true => std::thread::yield_now(),
+                false => std::thread::sleep(Duration::from_micros(20)),
+            }
+        }
+    }
+
+    /// Gets on what is started on all other teams; whether anything is left under way.
+    fn advance_others(&self, team: &'static Team) -> bool {
+        // While the list is held, none of them is destroyed.
+        let others = self.others();
+        let all = [self.world, self.shared].into_iter().chain(others.iter().copied());
+        // All of them, and not only until one is found.
+        all.filter(|other| !std::ptr::eq(*other, team)).map(Team::advance).filter(|left| *left).count() > 0
     }
 
     /// Ends what is started on any team.
@@ -323,9 +403,13 @@ export! {
             return;
         }
         run(NAME, |job| {
-            job.teams.get(team)?.settle();
+            let of = job.teams.get(team)?;
+            of.settle();
             if team == Handle::WORLD || team == Handle::SHARED {
                 return Err(Error::other("SHMEM_TEAM_WORLD and SHMEM_TEAM_SHARED last as long as the job"));
+            }
+            if job.exchanges.any_of(of) {
+                return Err(Error::other("an exchange of the team has not been freed: shmemx_moe_free comes first"));
             }
             let Team { working, team, .. } = *job.teams.take(team)?;
             drop(working);

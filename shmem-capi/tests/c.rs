@@ -72,18 +72,44 @@ fn names() -> BTreeSet<String> {
     prototypes.map(name).collect()
 }
 
+/// The names that the shared library exports.
+fn exported() -> BTreeSet<String> {
+    let output = Command::new("nm").args(["-D", "--defined-only"]).arg(tree().join("libshmem.so")).output().unwrap();
+    let listed = String::from_utf8(output.stdout).unwrap();
+    listed.lines().filter_map(|line| line.split(' ').next_back()).map(str::to_string).collect()
+}
+
 #[test]
 fn the_library_has_every_name_and_its_twin_and_no_others() {
     let names = names();
     assert_eq!(names.len(), 1685 + 109);
-    let output = Command::new("nm").args(["-D", "--defined-only"]).arg(tree().join("libshmem.so")).output().unwrap();
-    let listed = String::from_utf8(output.stdout).unwrap();
-    let exported: BTreeSet<&str> = listed.lines().filter_map(|line| line.split(' ').next_back()).collect();
+    let exported = exported();
     let wanted: BTreeSet<String> = names.iter().flat_map(|name| [name.clone(), format!("p{name}")]).collect();
-    let missing: Vec<&String> = wanted.iter().filter(|name| !exported.contains(name.as_str())).collect();
+    let missing: Vec<&String> = wanted.iter().filter(|name| !exported.contains(*name)).collect();
     assert!(missing.is_empty(), "{missing:?}");
     let extension = |name: &str| name.starts_with("shmemx_") || name.starts_with("pshmemx_");
-    let others: Vec<&&str> = exported.iter().filter(|name| !extension(name) && !wanted.contains(**name)).collect();
+    let others: Vec<&String> = exported.iter().filter(|name| !extension(name) && !wanted.contains(*name)).collect();
+    assert!(others.is_empty(), "{others:?}");
+}
+
+#[test]
+fn the_library_has_the_extensions_that_their_header_declares_and_their_twins() {
+    let header = include_str!("../include/shmemx.h");
+    let declared: BTreeSet<&str> = header
+        .split("SHMEM_PROTOTYPE(")
+        .skip(1)
+        .filter_map(|rest| rest.split(',').nth(1).map(str::trim))
+        .filter(|name| name.starts_with("shmemx_"))
+        .collect();
+    assert!(declared.len() > 30 && declared.contains("shmemx_moe_combine"), "{declared:?}");
+    let exported = exported();
+    for name in &declared {
+        assert!(exported.contains(*name) && exported.contains(&format!("p{name}")), "{name}");
+    }
+    // Those of one type each are declared by the tables of the other header.
+    let of_a_type = |name: &str| ["_short_", "_ushort_"].iter().any(|part| name.contains(part));
+    let extensions = exported.iter().filter(|name| name.starts_with("shmemx_") && !of_a_type(name));
+    let others: Vec<&String> = extensions.filter(|name| !declared.contains(name.as_str())).collect();
     assert!(others.is_empty(), "{others:?}");
 }
 
@@ -223,12 +249,32 @@ fn active_sets_teams_threads_and_long_double() {
         ("teams.c", &[1, 2, 3, 5, 8]),
         ("longdouble.c", &[1, 2, 3, 5]),
         ("threads.c", &[1, 2, 3]),
+        // Hangs where a wait gets on its own team's calls only.
+        ("started.c", &[1, 2, 3, 5]),
     ] {
         let program = compile("oshcc", &["-std=c99", "-D_GNU_SOURCE"], source, &format!("{source}.out"));
         for &n in counts {
             run(n, &program);
         }
         run_in(3, &program, &[("SHMEM_ROUTE", "sim"), ("SHMEM_HOSTS", "2")]);
+    }
+}
+
+/// Over a network, too, and with memory that is checked: nothing is left when the program ends.
+#[test]
+fn exchanges_between_experts() {
+    for (compiler, options) in [
+        ("oshcc", &["-std=c99", "-pedantic"][..]),
+        ("oshc++", &["-x", "c++", "-std=c++11"]),
+        ("oshc++", &["-x", "c++", "-std=c++17"]),
+    ] {
+        let program = compile(compiler, options, "moe.c", &format!("moe-{}", options.last().unwrap()));
+        for n in [1, 2, 3, 5] {
+            run(n, &program);
+        }
+        run_in(3, &program, &[("SHMEM_ROUTE", "sim"), ("SHMEM_HOSTS", "2")]);
+        let output = run_with("shmemrun", 3, &program, &[], &[("SHMEM_CHECK", "1")]);
+        assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()), (Some(0), ""));
     }
 }
 
@@ -257,6 +303,8 @@ fn an_error_is_a_line_with_pe_function_and_limit_and_the_end() {
         (1, "too-early", "shmem: shmem_barrier_all: shmem_init has not been called, or shmem_finalize has"),
         (3, "not-symmetric", "shmem: PE 0: shmem_long_put: the 8 bytes at 0x"),
         (1, "freed-twice", "shmem: PE 0: shmem_free: bytes "),
+        (2, "exchange-left", "shmem: PE 1: shmem_team_destroy: an exchange of the team has not been freed"),
+        (1, "exchange-freed", "shmem: PE 0: shmemx_moe_recv: there is no such exchange, or it has been freed"),
         (1, "destroyed-twice", "shmem: PE 0: shmem_ctx_destroy: there is no such context, or it has been destroyed"),
         (1, "freed-global", "shmem: PE 0: shmem_free: bytes "),
         (1, "timeout", "shmem: PE 0: shmem_long_wait_until: wait on PE 0 saw nothing for "),

@@ -54,6 +54,19 @@ int main(int argc, char **argv)
         shmem_ctx_destroy(ctx);
         shmem_ctx_destroy(ctx);
     }
+    if (strcmp(how, "exchange-left") == 0 || strcmp(how, "exchange-freed") == 0) {
+        shmemx_moe_config_t config = {4, 8, 16, 2, SHMEMX_MOE_F32, SHMEMX_MOE_AUTO, NULL, NULL, 0};
+        shmemx_moe_t moe;
+        shmem_team_t team;
+        CHECK(shmem_team_split_strided(SHMEM_TEAM_WORLD, 0, 1, n, NULL, 0, &team) == 0);
+        CHECK(shmemx_moe_create(team, &config, &moe, NULL) == 0);
+        if (strcmp(how, "exchange-freed") == 0) {
+            shmemx_moe_free(moe);
+            shmemx_moe_recv(moe);
+        }
+        if (me == n - 1) shmem_team_destroy(team);
+        shmem_barrier_all();
+    }
     if (strcmp(how, "bad-stride") == 0) shmem_long_iput(words, words, 0, 1, 2, 0);
     if (strcmp(how, "mismatch") == 0) shmem_long_sum_reduce(SHMEM_TEAM_WORLD, &word, words, me == 0 ? 1 : 0);
     if (strcmp(how, "returned") == 0) {

@@ -10,7 +10,7 @@ use super::exchange::{Memory, Moe, Reserved, Stage, lands};
 use super::payload::{Bf16, Payload};
 use super::routes::{Routes, Ways};
 use super::rows::Rows;
-use super::shape::{FLAG, MOST, Placement, Places, Shape};
+use super::shape::{FLAG, MOST, MOST_EXPERTS, Placement, Places, Shape};
 use crate::call::{digest, refusal};
 use crate::plan::Problem;
 use crate::select::{MoeMode, Selection};
@@ -64,7 +64,7 @@ impl<'t> Moe<'t, Bf16> {
 }
 
 impl<'t, P: Payload> Builder<'t, P> {
-    /// How many experts there are in all. Unless a placement says otherwise, each PE has as many neighbouring ones as the others;
+    /// How many experts there are in all, at most [`MOST_EXPERTS`]. Unless a placement says otherwise, each PE has as many neighbouring ones as the others;
     /// where they do not divide, the first PEs have one more.
     pub fn experts(self, experts: usize) -> Self {
         Builder { experts, ..self }
@@ -194,6 +194,7 @@ impl<'t, P: Payload> Builder<'t, P> {
             encoded: vec![0; Moe::<P>::part(shape.token)],
             decoded: RefCell::new(vec![0; if P::PLAIN { 0 } else { shape.token }]),
             moved: 0,
+            culprit: None,
             own,
             memory,
             placement,
@@ -209,6 +210,9 @@ impl<'t, P: Payload> Builder<'t, P> {
             if value == 0 {
                 return Err(bad(name, value, "give at least 1"));
             }
+        }
+        if experts > MOST_EXPERTS {
+            return Err(bad("experts", experts, &format!("give at most {MOST_EXPERTS}")));
         }
         if top_k == 0 || top_k > MOST.min(experts) {
             return Err(bad("top_k", top_k, &format!("give 1 to {}: there are {experts} experts", MOST.min(experts))));
@@ -254,7 +258,7 @@ impl<'t, P: Payload> Builder<'t, P> {
         let Shape { experts, max_tokens, hidden, top_k, .. } = prepared.shape;
         let at = self.memory.map_or(u64::MAX, |memory| memory.offset() as u64);
         let numbers = [experts, max_tokens, hidden, top_k, prepared.mode as usize].map(|number| number as u64);
-        let placement = digest(1, prepared.placement.of.iter().map(|(pe, _)| u64::from(*pe)));
+        let placement = prepared.placement.print;
         let name = P::NAME.bytes().map(u64::from);
         let print = digest(0, numbers.into_iter().chain([at, placement]).chain(name));
         let place = if at == u64::MAX { String::new() } else { format!(", in memory at offset {at}") };

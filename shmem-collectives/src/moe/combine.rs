@@ -59,6 +59,7 @@ impl<P: Payload> Moe<'_, P> {
     #[track_caller]
     pub fn combine(&mut self, tokens: &mut [P::Elem]) -> Result<Report<'_>> {
         let pe = self.team.me();
+        self.culprit = None;
         if !matches!(self.stage, Stage::Received | Stage::Returned) {
             return Err(Refusal::OutOfTurn { pe, call: "combine" }.into());
         }
@@ -74,7 +75,7 @@ impl<P: Payload> Moe<'_, P> {
         }
         self.wait_for_outputs()?;
         self.add_up(tokens)?;
-        self.check_outputs()?;
+        self.check_outputs().inspect_err(|error| self.culprit = self.blame(error, None))?;
         self.enter(Stage::Idle);
         Ok(Report { left_out: &self.left_out, missing: &self.missing })
     }
@@ -118,7 +119,7 @@ impl<P: Payload> Moe<'_, P> {
                     self.enter(Stage::Idle);
                     return Err(Refusal::NoOutputs { pe }.into());
                 }
-                Err(error) => self.excuse(error)?,
+                Err(error) => self.excuse(error, Some(pe))?,
             }
         }
         Ok(())

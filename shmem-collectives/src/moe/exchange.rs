@@ -124,6 +124,8 @@ pub struct Moe<'t, P: Payload = Bf16> {
     pub(super) encoded: Vec<u8>,
     pub(super) decoded: RefCell<Vec<u8>>,
     pub(super) moved: usize,
+    /// For whom the last call failed.
+    pub(super) culprit: Option<usize>,
 }
 
 impl<'t, P: Payload> Moe<'t, P> {
@@ -151,6 +153,17 @@ impl<'t, P: Payload> Moe<'t, P> {
     /// [`Throughput`](MoeMode::Throughput)) that it went to.
     pub fn moved(&self) -> usize {
         self.moved
+    }
+
+    /// Whether a round was sent and is not received yet: then [`dispatch`](Self::dispatch) only receives.
+    pub fn is_sent(&self) -> bool {
+        self.stage == Stage::Sent
+    }
+
+    /// The PE for which the last call failed, by its number in the team: the one that is lost, was not heard of in time, or was
+    /// left out by another (which may be this one). [`mask`](Self::mask) leaves it out.
+    pub fn culprit(&self) -> Option<usize> {
+        self.culprit
     }
 
     /// The PEs that are left out, by their numbers in the team, in the order in which they were.
@@ -238,16 +251,26 @@ impl<'t, P: Payload> Moe<'t, P> {
         }
     }
 
-    /// Leaves out the PE that an error says is lost, or left out by another, where that is done without a word.
-    pub(super) fn excuse(&mut self, error: Error) -> Result<()> {
-        let lost = match (error.kind(), Refusal::of(&error)) {
-            (ErrorKind::PeerLost { pe, .. }, _) => self.members.iter().position(|member| member == pe),
-            (_, Some(Refusal::LeftOut { pe, .. })) => Some(pe),
-            _ => None,
-        };
+    /// Leaves out the PE that an error says is lost, or left out by another, where that is done without a word; else notes who it
+    /// is, or who was waited for in vain.
+    pub(super) fn excuse(&mut self, error: Error, awaited: Option<usize>) -> Result<()> {
+        let lost = self.blame(&error, None);
         match lost.filter(|pe| self.leave_out_lost && *pe != self.team.me()) {
             Some(pe) => self.mask(pe),
-            None => Err(error),
+            None => {
+                self.culprit = self.blame(&error, awaited);
+                Err(error)
+            }
+        }
+    }
+
+    /// The PE that an error says is lost, or left out by another; or the one that was waited for, if it was for too long.
+    pub(super) fn blame(&self, error: &Error, awaited: Option<usize>) -> Option<usize> {
+        match (error.kind(), Refusal::of(error)) {
+            (ErrorKind::PeerLost { pe, .. }, _) => self.members.iter().position(|member| member == pe),
+            (ErrorKind::Timeout { .. }, _) => awaited,
+            (_, Some(Refusal::LeftOut { pe, .. })) => Some(pe),
+            _ => None,
         }
     }
 

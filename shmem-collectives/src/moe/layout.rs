@@ -6,8 +6,8 @@ use super::routes::Routes;
 use super::rows::Rows;
 use super::shape::Shape;
 
-/// Which exchange a layout is of: where its memory lies, and its shape.
-pub(super) type Id = (usize, Shape);
+/// Which exchange a layout is of: where its memory lies, its shape, and where experts are (another may lie there later).
+pub(super) type Id = (usize, Shape, u64);
 
 /// Which tokens go where: of a round, for [`Moe::dispatch_again`]. Good as long as no more PEs are left out.
 #[derive(Clone, Debug)]
@@ -39,6 +39,6 @@ impl Layout {
 
 impl<P: Payload> Moe<'_, P> {
     pub(super) fn id(&self) -> Id {
-        (self.memory.arrivals.offset(), self.shape)
+        (self.memory.arrivals.offset(), self.shape, self.placement.print)
     }
 }

@@ -74,3 +74,4 @@ pub use payload::{Bf16, F16, F32, Fp8E4m3, Payload};
 pub use received::{Received, Token};
 pub use refusal::{Refusal, What};
 pub use rows::Row;
+pub use shape::MOST_EXPERTS;

@@ -21,6 +21,7 @@ impl<P: Payload> Moe<'_, P> {
     /// out this one, or one that is waited for.
     #[track_caller]
     pub fn recv(&mut self) -> Result<Received<'_, P>> {
+        self.culprit = None;
         if self.stage != Stage::Sent {
             return Err(Refusal::OutOfTurn { pe: self.team.me(), call: "recv" }.into());
         }
@@ -31,7 +32,7 @@ impl<P: Payload> Moe<'_, P> {
             }
             match self.hear(self.memory.arrivals, pe, self.step) {
                 Ok(says) => self.arrived[pe] = Some(says),
-                Err(error) => self.excuse(error)?,
+                Err(error) => self.excuse(error, Some(pe))?,
             }
         }
         if let Some(refusal) = self.verdict()? {

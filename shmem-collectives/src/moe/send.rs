@@ -70,7 +70,7 @@ impl<P: Payload> Moe<'_, P> {
             }
             match self.load(tokens) {
                 Ok(()) => break,
-                Err(error) => self.excuse(error)?,
+                Err(error) => self.excuse(error, None)?,
             }
         }
         self.announce(FRESH, 0)
@@ -95,12 +95,29 @@ impl<P: Payload> Moe<'_, P> {
         self.routes.copy_from(&layout.routes);
         self.rows.copy_from(&layout.rows);
         // Where a PE is lost now, the layout is no longer good.
-        self.load(tokens)?;
+        self.load(tokens).inspect_err(|error| self.culprit = self.blame(error, None))?;
         self.announce(AGAIN, layout.number & NUMBER)
+    }
+
+    /// Takes part in a round by saying that this PE's call is wrong, in place of [`send`](Self::send): what
+    /// [`recv`](Self::recv) tells all PEs. For bindings, which find out before there are slices.
+    ///
+    /// # Errors
+    /// The refusal itself, and nothing was sent, if it is another PE's or one of which the others are not told; as [`send`](Self::send).
+    #[track_caller]
+    pub fn send_refused(&mut self, refusal: Refusal) -> Result<()> {
+        let _calling = self.team.calling("moe send", u64::from(self.step) + 1, Location::caller());
+        let Some(record) = refusal.record() else { return Err(refusal.into()) };
+        if Refusal::told(self.team.me(), record) != refusal {
+            return Err(refusal.into());
+        }
+        self.begin("send_refused")?;
+        self.refuse(refusal)
     }
 
     /// Ends what came before, and waits until everybody has done with it.
     fn begin(&mut self, call: &'static str) -> Result<()> {
+        self.culprit = None;
         match self.stage {
             Stage::Sent => return Err(Refusal::OutOfTurn { pe: self.team.me(), call }.into()),
             Stage::Received => self.give_credit(false)?,
@@ -111,7 +128,7 @@ impl<P: Payload> Moe<'_, P> {
             if self.step > 0 && !self.ways.masked[pe] {
                 match self.hear(self.memory.credits, pe, self.step) {
                     Ok(_) => {}
-                    Err(error) => self.excuse(error)?,
+                    Err(error) => self.excuse(error, Some(pe))?,
                 }
             }
         }

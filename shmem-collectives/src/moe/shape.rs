@@ -5,6 +5,7 @@ use std::ops::Range;
 use shmem::{ErrorKind, Result};
 
 use super::refusal::RECORD;
+use crate::call::digest;
 
 /// Bytes between the words that different PEs write: a pair of cache lines.
 const LINE: usize = 128;
@@ -17,6 +18,8 @@ pub(crate) const HEAD: usize = 4;
 pub(crate) const CHOICE: usize = 3;
 /// The most experts of a token: a fold takes so many sources without allocating.
 pub(crate) const MOST: usize = 16;
+/// The most experts of an exchange: every PE has a list of all of them.
+pub const MOST_EXPERTS: usize = 1 << 20;
 
 /// What an exchange was built for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,6 +115,8 @@ pub(crate) struct Placement {
     pub(crate) of: Vec<(u32, u32)>,
     /// The most that a PE has.
     pub(crate) largest: usize,
+    /// What tells it from others.
+    pub(crate) print: u64,
 }
 
 impl Placement {
@@ -124,7 +129,8 @@ impl Placement {
             (*pe as u32, place)
         };
         let of = pes.iter().map(&mut next).collect();
-        Placement { of, largest: counts.into_iter().max().unwrap_or(0) as usize }
+        let print = digest(1, pes.iter().map(|pe| *pe as u64));
+        Placement { of, print, largest: counts.into_iter().max().unwrap_or(0) as usize }
     }
 
     /// The experts of a PE, in order.

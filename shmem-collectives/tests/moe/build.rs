@@ -23,6 +23,7 @@ fn what_makes_no_exchange_is_refused_with_the_limit() {
             assert!(text.starts_with(name) && text.contains(form), "{text}");
         };
         bad(builder(world, &team).experts(0), "experts", "give at least 1");
+        bad(builder(world, &team).experts(usize::MAX), "experts", "give at most 1048576");
         bad(builder(world, &team).max_tokens(0), "max_tokens", "give at least 1");
         bad(builder(world, &team).hidden(0), "hidden", "give at least 1");
         bad(builder(world, &team).top_k(0), "top_k", "give 1 to 4");

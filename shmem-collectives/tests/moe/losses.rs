@@ -84,6 +84,7 @@ fn leave_out(moe: &mut Moe<'_, F32>, error: &shmem::Error, silent: bool, lost: u
     assert!(!silent, "{error}");
     let left_out = matches!(Refusal::of(error), Some(Refusal::LeftOut { pe, .. }) if pe == lost);
     assert!(left_out || matches!(error.kind(), ErrorKind::PeerLost { pe, .. } if *pe == lost), "{error}");
+    assert_eq!(moe.culprit(), Some(lost));
     moe.mask(lost)
 }
 

@@ -55,6 +55,58 @@ fn a_wrong_call_is_the_same_error_on_all() {
     everywhere(|world| MoeMode::ALL.into_iter().try_for_each(|mode| wrong(world, mode)));
 }
 
+#[test]
+fn a_binding_says_what_is_wrong_before_there_are_slices() {
+    everywhere(|world| {
+        let (team, me, pe) = (world.team(), world.me(), world.n_pes() - 1);
+        let moe = Moe::builder(world, &team).experts(4).max_tokens(8).hidden(6).top_k(2).payload(F32);
+        let mut moe = moe.build()?;
+        let refused = |outcome: Result<()>| Refusal::of(&outcome.expect_err("a refusal"));
+        let refusal = Refusal::TooManyTokens { pe, given: usize::MAX, max: 8 };
+        for seed in 0..3 {
+            match me == pe {
+                true => moe.send_refused(refusal)?,
+                false => moe.send(&[1.0; 12], &[0, 1, 2, 3], &[1.0; 4])?,
+            }
+            assert!(moe.is_sent());
+            assert_eq!(refused(moe.recv().map(drop)), Some(refusal));
+            assert!(!moe.is_sent() && moe.culprit().is_none());
+            // What is another PE's, or of one PE alone, is not sent.
+            for other in [Refusal::TooManyTokens { pe: me + 1, given: 9, max: 8 }, Refusal::NoOutputs { pe: me }] {
+                assert_eq!(refused(moe.send_refused(other)), Some(other));
+                assert!(!moe.is_sent());
+            }
+            round(&mut moe, &SIZE, seed, Routing::Uniform)?;
+        }
+        moe.free()
+    });
+}
+
+/// A later exchange may lie where the first did, and be as large, with other experts on each PE.
+#[test]
+fn a_layout_is_no_other_exchange_s_in_the_same_memory() {
+    everywhere(|world| {
+        let (team, n) = (world.team(), world.n_pes());
+        let build = |placement: [usize; 4]| {
+            let moe = Moe::builder(world, &team).experts(4).max_tokens(8).hidden(6).top_k(2).payload(F32);
+            moe.placement(&placement).build()
+        };
+        let mut moe = build([0, 0, n - 1, n - 1])?;
+        let layout = layout(&mut moe)?;
+        moe.free()?;
+        let mut moe = build([n - 1, 0, 0, n - 1])?;
+        let outcome = moe.dispatch_again(&layout, &[2.0; 12]).map(drop);
+        let stale = (n > 1).then_some(Refusal::StaleLayout { pe: 0 });
+        assert_eq!(outcome.err().and_then(|error| Refusal::of(&error)), stale);
+        moe.free()?;
+        // As many experts of a token on one PE, though PEs have other numbers of them.
+        let mut moe = build([0, 0, 0, n - 1])?;
+        let outcome = moe.dispatch_again(&layout, &[2.0; 12]).map(drop);
+        assert_eq!(outcome.err().and_then(|error| Refusal::of(&error)), stale);
+        moe.free()
+    });
+}
+
 fn layout(moe: &mut Moe<'_, F32>) -> Result<Layout> {
     let received = moe.dispatch(&[1.0; 12], &[0, 1, 2, 3], &[1.0; 4])?;
     let layout = received.layout();
