@@ -513,7 +513,7 @@ mod tests {
                     assert!(at(check, i..i + 1).is_err() && at(check, i + 5..i + 10).is_ok(), "{i} in round {round}");
                 }
             }
-            passing.map(|number| own.release(&segment, number));
+            passing.into_iter().for_each(|number| own.release(&segment, number));
         }
         let error = at(&other, 10..11).unwrap_err();
         assert!(error.contains("in use by moe exchange") && !error.contains('#'), "{error}");
