@@ -39,7 +39,8 @@ fn main() -> Result<()> {
         return shmem::run(pe);
     }
     let n = number("PES", 2);
-    let table = scratch("table");
+    let folder = scratch();
+    let table = folder.path().join("table");
     let mut run = launcher(n);
     if std::env::var("TABLE").as_deref() != Ok("built-in") {
         let mut tune = launcher(n);
@@ -49,7 +50,6 @@ fn main() -> Result<()> {
     }
     run.arg(std::env::current_exe().expect("this benchmark")).args(std::env::args().skip(1));
     succeed(&mut run);
-    let _ = std::fs::remove_file(table);
     Ok(())
 }
 

@@ -25,7 +25,7 @@ use half::bf16;
 use shmem::{Result, Shared, World};
 use shmem_collectives::moe::{Bf16, Fp8E4m3, Moe, MoeMode, Payload};
 
-use common::{launcher, median, number};
+use common::{launcher, median, number, scratch};
 
 /// A shape and a routing: `tokens:hidden:top_k:experts:bytes:routing`, as the peers are told, too.
 #[derive(Clone, Debug)]
@@ -108,7 +108,8 @@ fn main() -> Result<()> {
     }
     let (n, rounds) = (number("PES", 2), number("ROUNDS", 3));
     let mut contestants = vec![("shmem", ours(n))];
-    contestants.extend(peers(n));
+    let folder = scratch();
+    contestants.extend(peers(n, folder.path()));
     let mut told: BTreeMap<(String, &str, String), Vec<f64>> = BTreeMap::new();
     for round in 0..rounds {
         for (name, command) in &mut contestants {
@@ -164,10 +165,8 @@ fn ours(n: usize) -> Command {
     command
 }
 
-/// The MPI libraries that there are.
-fn peers(n: usize) -> Vec<(&'static str, Command)> {
-    let folder = std::env::temp_dir().join(format!("shmem-moe-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a folder for the peers' programs");
+/// The MPI libraries that there are; their programs lie in this folder.
+fn peers(n: usize, folder: &Path) -> Vec<(&'static str, Command)> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/peers/moe.c");
     let bind = if n <= std::thread::available_parallelism().map_or(1, |cores| cores.get()) { "core" } else { "none" };
     let libraries: [(&str, &str, &[&str]); 2] = [

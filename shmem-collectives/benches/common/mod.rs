@@ -1,11 +1,11 @@
 //! What the benchmarks share: times of calls that all PEs know, and the way to start PEs as processes.
 #![allow(dead_code, unreachable_pub, reason = "every benchmark is a crate of its own and uses a part of this")]
 
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use shmem::{Ctx, Result, Shared, SymBox, World};
+use tempfile::TempDir;
 
 /// Words from one PE's time to the first: a cache line.
 const FIRST: usize = 8;
@@ -94,7 +94,7 @@ pub fn launcher(n: usize) -> Command {
     command
 }
 
-/// A file for the time of this process.
-pub fn scratch(name: &str) -> PathBuf {
-    std::env::temp_dir().join(format!("shmem-bench-{}-{name}", std::process::id()))
+/// A folder for the time of this value.
+pub fn scratch() -> TempDir {
+    tempfile::tempdir().expect("a folder for temporary files")
 }
