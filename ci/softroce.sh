@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# RDMA without hardware: a throw-away QEMU guest (no KVM, no root) with two Soft-RoCE devices, rxe0 (10.77.0.1) and rxe1
-# (10.77.0.2), joined by a cable.
+# RDMA without hardware: a throw-away QEMU guest (no KVM, no root) with two Soft-RoCE devices, rxe0 (10.77.0.1, fd77::1) and rxe1
+# (10.77.0.2, fd77::2), joined by a cable.
 #
 #   ci/softroce.sh                     builds the tests of the RoCE suite and runs them all in one guest
 #   ci/softroce.sh PROGRAM [ARGS...]   runs a program or a /bin/sh script of this machine in a guest
@@ -147,22 +147,27 @@ while read -r module; do insmod "/modules/$module" || end "no $module"; done </m
 /sbin/ip link add roce0 mtu 4500 type veth peer name roce1 mtu 4500
 # Both ends have addresses of this system, which the kernel would reach without the cable: the table of local addresses
 # comes after those that send what leaves by one end to the other, and one end takes what comes from the other.
-/sbin/ip rule add pref 1000 lookup local
-/sbin/ip rule del pref 0
-for i in 0 1; do
-  own=10.77.0.$((i + 1)) peer=10.77.0.$((2 - i))
-  echo 1 >/proc/sys/net/ipv4/conf/roce$i/accept_local
-  /sbin/ip address add $own/24 dev roce$i
-  /sbin/ip link set roce$i up
+address() {
+  own=$1$((i + 1)) peer=$1$((2 - i))
+  /sbin/ip address add $own/$2 dev roce$i $3
   /sbin/ip route add $peer dev roce$i src $own table 10$i
-  /sbin/ip rule add pref 10 iif lo oif roce$i to $peer lookup 10$i
+  /sbin/ip $4 rule add pref 10 iif lo oif roce$i to $peer lookup 10$i
+  /sbin/ip neighbour replace $peer lladdr "$(cat /sys/class/net/roce$((1 - i))/address)" dev roce$i
+}
+for family in -4 -6; do
+  /sbin/ip $family rule add pref 1000 lookup local
+  /sbin/ip $family rule del pref 0
 done
 for i in 0 1; do
-  /sbin/ip neighbour replace 10.77.0.$((i + 1)) lladdr "$(cat /sys/class/net/roce$i/address)" dev roce$((1 - i))
+  echo 1 >/proc/sys/net/ipv4/conf/roce$i/accept_local
+  /sbin/ip link set roce$i up
+  address 10.77.0. 24
   /sbin/rdma link add rxe$i type rxe netdev roce$i || end "no rxe$i"
+  # After the device, in whose table of GIDs it comes behind the one of IPv4.
+  address fd77:: 64 nodad -6
 done
 tries=0
-until grep -q ffff: /sys/class/infiniband/rxe0/ports/1/gids/1 && grep -q ffff: /sys/class/infiniband/rxe1/ports/1/gids/1; do
+until grep -q ffff: /sys/class/infiniband/rxe0/ports/1/gids/1 && grep -q fd77: /sys/class/infiniband/rxe1/ports/1/gids/2; do
   sleep 0.1
   tries=$((tries + 1))
   [ $tries -lt 100 ] || end "no GIDs"

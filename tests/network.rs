@@ -7,6 +7,7 @@ mod common;
 
 use common::{PATIENCE, Random, Sum, child, child_builder, is_child, job, kind_of, spawn};
 use shmem::{AmoInt, Builder, Cmp, ErrorKind, Private, Result, Shared, SigRef, World};
+use std::net::Ipv6Addr;
 use std::time::Instant;
 
 /// PEs and the hosts that they are dealt to.
@@ -555,6 +556,21 @@ fn heaps_that_only_the_card_reaches() {
             },
         );
         ended.into_iter().for_each(|pe| pe.unwrap_or_else(|error| panic!("{hosts} hosts: {error}")));
+    }
+}
+
+/// IPv4, IPv6 and link-local addresses, where there are ports that have them.
+#[test]
+fn every_entry_of_the_gid_table_serves() {
+    let path = |entry: &u32| format!("/sys/class/infiniband/rxe0/ports/1/gids/{entry}");
+    let gid = |entry: &u32| std::fs::read_to_string(path(entry)).ok()?.trim().parse::<Ipv6Addr>().ok();
+    let entries: Vec<u32> = (0..8).filter(|entry| gid(entry).is_some_and(|gid| !gid.is_unspecified())).collect();
+    assert!(!is_real() || entries.len() > 2, "the ports of the guest have addresses of three kinds: {entries:?}");
+    for entry in entries {
+        let one = |builder| settings(builder, 2).set("SHMEM_GID_INDEX", &entry.to_string()).unwrap();
+        for pe in job(2, one, |world| counts::<u64>(world, |value| value).and_then(|()| common::ring(world))) {
+            pe.unwrap_or_else(|error| panic!("entry {entry}: {error}"));
+        }
     }
 }
 
