@@ -345,8 +345,12 @@ impl<N: Nic> Endpoint for Network<N> {
     fn call(&self, pe: Option<usize>) -> Result<()> {
         let connected = self.connected();
         let lane = 0;
-        let works = |to: &To| self.line(*to).queue.as_ref().is_some_and(|queue| queue.failure().is_none());
-        let mut those: Vec<To> = connected.iter().filter(|to| to.lane == lane && works(to)).copied().collect();
+        // What lies on other lanes is asked for, too, lest the card has forgotten it.
+        let is_asked = |to: &To| {
+            let works = |queue: &Queue| queue.failure().is_none() && (to.lane == lane || queue.is_busy());
+            self.line(*to).queue.as_ref().is_some_and(works)
+        };
+        let mut those: Vec<To> = connected.iter().filter(|to| is_asked(to)).copied().collect();
         those.extend(pe.map(|pe| To { lane, pe }).filter(|to| !connected.contains(to)));
         those.into_iter().try_for_each(|to| {
             self.with_room(to, |queue, _| match queue.probe() {

@@ -29,6 +29,8 @@ pub(crate) struct Queue {
     done: u64,
     /// The number of the last request that was executed.
     good: u64,
+    /// How many were done at the last probe.
+    probed: Option<u64>,
     /// The next request waits for those that fetch.
     fence: bool,
     /// Chains to come whose last request is signaled.
@@ -67,8 +69,21 @@ impl Queue {
     pub(crate) fn new(depth: usize) -> Self {
         debug_assert!(depth >= 4);
         let loans = VecDeque::new();
-        let (fence, eager, failure, untold) = (false, 0, None, false);
-        Queue { depth, made: 0, signaled: 0, fetching: 0, done: 0, good: 0, fence, eager, loans, failure, untold }
+        let (probed, fence, eager, failure, untold) = (None, false, 0, None, false);
+        Queue {
+            depth,
+            made: 0,
+            signaled: 0,
+            fetching: 0,
+            done: 0,
+            good: 0,
+            probed,
+            fence,
+            eager,
+            loans,
+            failure,
+            untold,
+        }
     }
 
     /// How many requests can be made now. One place is kept for closing.
@@ -149,10 +164,11 @@ impl Queue {
         Some(self.nothing())
     }
 
-    /// A request by which it shows whether the peer is there, if none under way tells of its end. There is
-    /// [`room`](Self::room) for it.
+    /// A request by which it shows whether the peer is there, if none under way tells of its end; or if none has ended since the last
+    /// time: a card that has missed its bell hears this one. There is [`room`](Self::room) for it.
     pub(crate) fn probe(&mut self) -> Option<Request<'static>> {
-        if self.owed() > 0 { None } else { Some(self.nothing()) }
+        let silent = self.probed.replace(self.done) == Some(self.done);
+        if self.owed() > 0 && !silent { None } else { Some(self.nothing()) }
     }
 
     /// A signaled write of nothing, which is answered by the card alone.
@@ -282,13 +298,16 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_tells_and_is_made_where_nothing_else_does() {
+    fn a_probe_tells_and_is_made_where_nothing_else_does_or_nothing_ends() {
         let mut queue = Queue::new(64);
-        assert_eq!(queue.probe().map(|request| (request.number, request.signaled)), Some((1, true)));
-        assert!(queue.probe().is_none(), "one is under way");
+        let read = queue.request(Verb::Read, NOTHING, 0, None, true);
+        assert!(read.signaled && queue.probe().is_none(), "it will tell");
+        assert_eq!(queue.probe().map(|request| (request.number, request.signaled)), Some((2, true)), "it has not");
         done(&mut queue, 1);
+        assert!(queue.probe().is_none(), "it tells again");
+        done(&mut queue, 2);
         assert!(!write(&mut queue).signaled && queue.is_busy());
-        assert_eq!(queue.probe().map(|request| (request.number, request.signaled)), Some((3, true)));
+        assert_eq!(queue.probe().map(|request| (request.number, request.signaled)), Some((4, true)));
         assert!(queue.close().is_none());
     }
 
