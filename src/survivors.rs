@@ -45,7 +45,7 @@ pub(crate) fn left(core: &Core, group: &Group) -> Vec<usize> {
 }
 
 /// Whether a PE is not lost, and has not left, which can be seen of those of this host.
-fn lives(board: &Board, pe: usize) -> bool {
+pub(crate) fn lives(board: &Board, pe: usize) -> bool {
     board.how(pe).is_none() && board.row(pe).is_none_or(|row| row.state() == State::Running)
 }
 

@@ -12,7 +12,7 @@ use crate::ctx::{Ctx, Sharing};
 use crate::error::{ErrorKind, Result};
 use crate::group::{Group, Split, by_value, digest};
 use crate::heap::SymSlice;
-use crate::survivors::{left, survivors};
+use crate::survivors::{left, lives, survivors};
 use crate::sync::Call;
 use crate::sync::barrier::{Arrival, PAYLOAD};
 use crate::watch::Begun;
@@ -68,6 +68,12 @@ impl<'w> Team<'w> {
     pub fn alive(&self) -> Vec<usize> {
         let left = left(self.core, &self.group);
         self.group.members().enumerate().filter(|(_, pe)| left.contains(pe)).map(|(member, _)| member).collect()
+    }
+
+    /// Whether a member lives, as far as this PE has been told; false if there is no such member. Neither blocks nor allocates.
+    pub fn is_alive(&self, pe: usize) -> bool {
+        let board = self.core.link.lookout().board();
+        self.group.peers().get(pe).is_some_and(|peer| lives(board, peer.pe))
     }
 
     /// The team of the members that are left, in this team's order, after others were lost: everything works on it. By

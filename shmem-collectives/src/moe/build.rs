@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::panic::Location;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use shmem::{ErrorKind, Private, Result, SymSlice, Team, World};
 
@@ -14,6 +15,9 @@ use super::shape::{FLAG, MOST, MOST_EXPERTS, Placement, Places, Shape};
 use crate::call::{digest, refusal};
 use crate::plan::Problem;
 use crate::select::{MoeMode, Selection};
+
+/// Exchanges of this process so far.
+static BUILT: AtomicU64 = AtomicU64::new(0);
 
 /// The size of an exchange; [`build`](Builder::build) makes it.
 #[must_use = "build() makes the exchange"]
@@ -130,7 +134,8 @@ impl<'t, P: Payload> Builder<'t, P> {
     ///
     /// # Errors
     /// On all PEs alike: [`BadSetting`](ErrorKind::BadSetting) for a number that makes no exchange, `SHMEM_COLL_ALGO` or `SHMEM_COLL_TABLE`,
-    /// [`NoSuchPe`](ErrorKind::NoSuchPe) for a placement, [`Overflow`](ErrorKind::Overflow); [`Mismatch`](ErrorKind::Mismatch) if the PEs' numbers differ;
+    /// [`NoSuchPe`](ErrorKind::NoSuchPe) and [`Length`](ErrorKind::Length) for a placement, [`Length`](ErrorKind::Length) and
+    /// [`Misaligned`](ErrorKind::Misaligned) for a memory, [`Overflow`](ErrorKind::Overflow); [`Mismatch`](ErrorKind::Mismatch) if the PEs' numbers differ;
     /// those of [`World::alloc`].
     #[track_caller]
     pub fn build(self) -> Result<Moe<'t, P>> {
@@ -184,7 +189,9 @@ impl<'t, P: Payload> Builder<'t, P> {
             mapped,
             left_out: Vec::with_capacity(n),
             leave_out_lost: self.leave_out_lost,
+            number: BUILT.fetch_add(1, Ordering::Relaxed),
             step: 0,
+            sent_without: 0,
             stage: Stage::Idle,
             arrived: vec![None; n],
             given: vec![false; n],

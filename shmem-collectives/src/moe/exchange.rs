@@ -110,7 +110,11 @@ pub struct Moe<'t, P: Payload = Bf16> {
     pub(super) left_out: Vec<usize>,
     /// Whether lost PEs are left out without a word.
     pub(super) leave_out_lost: bool,
+    /// What tells it from all others of this process.
+    pub(super) number: u64,
     pub(super) step: u32,
+    /// How many PEs were left out when this step was sent.
+    pub(super) sent_without: usize,
     pub(super) stage: Stage,
     /// Of each source, what came with its tokens in this step.
     pub(super) arrived: Vec<Option<u32>>,
@@ -178,13 +182,15 @@ impl<'t, P: Payload> Moe<'t, P> {
     /// back.
     ///
     /// # Errors
-    /// [`NoSuchPe`](ErrorKind::NoSuchPe); [`BadTeam`](ErrorKind::BadTeam) for this PE itself; those of the network, where there is one.
+    /// [`NoSuchPe`](ErrorKind::NoSuchPe); for this PE itself [`BadTeam`](ErrorKind::BadTeam), or [`Refusal::LeftOut`] if another has left it out;
+    /// those of the network, where there is one.
     pub fn mask(&mut self, pe: usize) -> Result<()> {
         let (me, n_pes) = (self.team.me(), self.shape.n);
         if pe >= n_pes {
             return Err(ErrorKind::NoSuchPe { pe, n_pes }.into());
         }
         if pe == me {
+            self.check_left_out(me)?;
             return Err(ErrorKind::BadTeam(format!("PE {pe} cannot leave itself out")).into());
         }
         if self.ways.masked[pe] {
@@ -193,9 +199,10 @@ impl<'t, P: Payload> Moe<'t, P> {
         self.ways.masked[pe] = true;
         self.left_out.push(pe);
         self.ways.lands = lands(self.mode, me, &self.leaders, &self.ways.masked);
-        let mut all = (0..n_pes).filter(|to| *to != me && (*to == pe || !self.ways.masked[*to]));
+        let all = (0..n_pes).filter(|to| *to != me && (*to == pe || !self.ways.masked[*to]));
         let word = SigRef::set(self.memory.gone.at(pe)?, me as u64 + 1);
-        all.try_for_each(|to| unless_lost(self.ctx.signal(word, to)))
+        // Those behind one that cannot be told are told all the same.
+        all.fold(Ok(()), |outcome, to| outcome.and(unless_lost(self.ctx.signal(word, to))))
     }
 
     /// Gives the memory back. Collective over the world, if the memory was allocated; else make sure that all PEs of the team are here
@@ -317,6 +324,9 @@ impl<P: Payload> fmt::Debug for Moe<'_, P> {
 
 #[cfg(test)]
 mod tests {
+    use half::bf16;
+
+    use super::super::received::Received;
     use super::*;
 
     #[test]
@@ -328,5 +338,50 @@ mod tests {
         assert_eq!(lands(MoeMode::Throughput, 4, &leaders, &all), [0, 0, 4, 4, 4]);
         let masked = [false, false, false, true, false];
         assert_eq!(lands(MoeMode::Throughput, 1, &leaders, &masked), [1, 1, 4, 3, 4]);
+    }
+
+    /// After 2^32 rounds steps begin again, without 0; and every 2^30 rounds the numbers of layouts.
+    #[test]
+    fn steps_begin_again() {
+        for n in [1, 2, 3, 5] {
+            let run = |world: &World| {
+                let team = world.team();
+                for before in [(1 << 30) - 2, u32::MAX - 2] {
+                    let mut moe = Moe::builder(world, &team).experts(n).max_tokens(2).hidden(2).build()?;
+                    // As if all had combined so many rounds.
+                    moe.step = before;
+                    for pe in 0..n {
+                        moe.memory.credits.write(pe * FLAG, moe.word(0))?;
+                    }
+                    team.barrier()?;
+                    for round in 0..3_u8 {
+                        let (tokens, chosen) = ([bf16::from(round); 4], [0, n as i32 - 1]);
+                        let received = moe.dispatch(&tokens, &chosen, &[1.0, 2.0])?;
+                        let layout = received.layout();
+                        pass(&received)?;
+                        let mut sums = [bf16::ZERO; 4];
+                        moe.combine(&mut sums)?;
+                        let expected = [round, round, 2 * round, 2 * round].map(bf16::from);
+                        assert_eq!(sums, expected);
+                        pass(&moe.dispatch_again(&layout, &tokens)?)?;
+                        moe.combine(&mut sums)?;
+                        assert_eq!(sums, expected);
+                    }
+                    assert_eq!(moe.step, if before == u32::MAX - 2 { 4 } else { (1 << 30) + 4 });
+                    moe.free()?;
+                }
+                Ok(())
+            };
+            shmem::local(n, run).unwrap_or_else(|error| panic!("n = {n}: {error}"));
+        }
+    }
+
+    /// Experts that return what they get.
+    fn pass(received: &Received<'_>) -> Result<()> {
+        let mut token = [bf16::ZERO; 2];
+        (0..received.experts().len()).flat_map(|expert| received.rows(expert)).try_for_each(|row| {
+            received.read(row, &mut token)?;
+            received.output(row)?.copy_from(&token)
+        })
     }
 }

@@ -4,26 +4,25 @@ use super::exchange::Moe;
 use super::payload::Payload;
 use super::routes::Routes;
 use super::rows::Rows;
-use super::shape::Shape;
 
-/// Which exchange a layout is of: where its memory lies, its shape, and where experts are (another may lie there later).
-pub(super) type Id = (usize, Shape, u64);
-
-/// Which tokens go where: of a round, for [`Moe::dispatch_again`]. Good as long as no more PEs are left out.
+/// Which tokens go where: of a round, for [`Moe::dispatch_again`] of the same exchange. Good as long as no more PEs are left out
+/// than when the round was sent.
 #[derive(Clone, Debug)]
 pub struct Layout {
     pub(super) routes: Routes,
     pub(super) rows: Rows,
     /// The step of the round, which all PEs have in common.
     pub(super) number: u32,
+    /// PEs that were left out when it was sent: with them, its tokens may have been put to where they are not put again.
     left_out: usize,
-    id: Id,
+    /// The exchange that it is of.
+    exchange: u64,
 }
 
 impl Layout {
     pub(super) fn of<P: Payload>(moe: &Moe<'_, P>) -> Self {
         let (routes, rows) = (moe.routes.clone(), moe.rows.clone());
-        Layout { routes, rows, number: moe.step, left_out: moe.left_out.len(), id: moe.id() }
+        Layout { routes, rows, number: moe.step, left_out: moe.sent_without, exchange: moe.number }
     }
 
     /// Tokens of this PE.
@@ -31,14 +30,8 @@ impl Layout {
         self.routes.tokens
     }
 
-    /// Whether it is of this exchange, with so many PEs left out.
-    pub(super) fn is_of(&self, id: Id, left_out: usize) -> bool {
-        self.id == id && self.left_out == left_out
-    }
-}
-
-impl<P: Payload> Moe<'_, P> {
-    pub(super) fn id(&self) -> Id {
-        (self.memory.arrivals.offset(), self.shape, self.placement.print)
+    /// Whether it is of this exchange, of which no more PEs are left out.
+    pub(super) fn is_of<P: Payload>(&self, moe: &Moe<'_, P>) -> bool {
+        self.exchange == moe.number && self.left_out == moe.left_out.len()
     }
 }

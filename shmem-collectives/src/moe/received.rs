@@ -53,9 +53,9 @@ impl<'m, P: Payload> Received<'m, P> {
         let wire = at(self.moe.memory.tokens, row.source() * shape.max_tokens + row.place as usize, shape.token)?;
         let values = wire.slice(..shape.hidden * size_of::<P::Wire>())?.cast()?;
         let scales = wire.slice(P::scales_at(shape.hidden)..)?;
-        // What is no fp8 has none, wherever it ends.
-        let scales = if scales.is_empty() { wire.slice(..0)?.cast() } else { scales.cast() };
-        Ok(Token { pe: row.land as usize, values, scales: scales? })
+        // What is no fp8 has none, and may begin and end anywhere.
+        let scales = if P::PLAIN { self.moe.memory.tokens.slice(..0)? } else { scales };
+        Ok(Token { pe: row.land as usize, values, scales: scales.cast()? })
     }
 
     /// Copies the token of a row out, as outputs are made: fp8 becomes bf16.

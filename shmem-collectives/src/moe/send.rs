@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::panic::Location;
 
-use shmem::{Result, SigRef};
+use shmem::{ErrorKind, Result, SigRef};
 
 use super::exchange::{Moe, Stage, unless_lost};
 use super::layout::Layout;
@@ -86,7 +86,7 @@ impl<P: Payload> Moe<'_, P> {
         self.begin("send_again")?;
         let pe = self.team.me();
         let (given, needed) = (tokens.len(), layout.routes.tokens * self.shape.hidden);
-        if !layout.is_of(self.id(), self.left_out.len()) {
+        if !layout.is_of(self) {
             return self.refuse(Refusal::StaleLayout { pe });
         }
         if given != needed {
@@ -194,14 +194,14 @@ impl<P: Payload> Moe<'_, P> {
         if !(0..self.shape.n).any(|pe| away(&pe)) {
             return Ok(());
         }
-        match self.ctx.quiet() {
-            // What was put to those that live is there.
-            Err(error) if error.kind().is_lost() => {
-                let alive = self.team.alive();
-                let all = (0..self.shape.n).filter(away).all(|pe| alive.contains(&pe));
-                if all { Ok(()) } else { Err(error) }
+        // What was put to those that live is there. An error is of the first loss that nobody has acknowledged, whoever is lost here.
+        unless_lost(self.ctx.quiet())?;
+        match (0..self.shape.n).filter(away).find(|pe| !self.team.is_alive(*pe)) {
+            None => Ok(()),
+            Some(pe) => {
+                let reason = "what was put there for its host may not be there".into();
+                Err(ErrorKind::PeerLost { pe: self.members[pe], reason }.into())
             }
-            outcome => outcome,
         }
     }
 
@@ -224,6 +224,7 @@ impl<P: Payload> Moe<'_, P> {
         let Some(record) = refusal.record() else { return Err(refusal.into()) };
         self.routes.clear();
         self.rows.clear();
+        self.moved = 0;
         self.next_step();
         let (me, area) = (self.team.me(), self.shape.headers());
         let area = self.memory.headers.slice(me * area..(me + 1) * area)?;
@@ -237,6 +238,7 @@ impl<P: Payload> Moe<'_, P> {
     fn next_step(&mut self) {
         // After 2^32 rounds, without 0, which says that there was none.
         self.step = self.step.checked_add(1).unwrap_or(1);
+        self.sent_without = self.left_out.len();
         self.enter(Stage::Sent);
         self.arrived.fill(None);
         self.given.fill(false);

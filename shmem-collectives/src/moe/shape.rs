@@ -79,6 +79,10 @@ impl Shape {
     /// # Errors
     /// [`Overflow`](ErrorKind::Overflow) if no address can hold it, or its rows have no 32-bit number.
     pub(crate) fn places(&self) -> Result<Places> {
+        let overflow = ErrorKind::Overflow { count: self.max_tokens, size: self.token };
+        if self.max_tokens >= 1 << 30 {
+            return Err(overflow.into());
+        }
         let n = self.n as u128;
         let (tokens, local) = (self.max_tokens as u128, self.local as u128);
         let flags = n * LINE as u128;
@@ -88,8 +92,8 @@ impl Shape {
         let returned = if self.remote { tokens * self.top_k as u128 * self.output as u128 } else { 0 };
         let sizes = [flags, flags, n * 8, headers, n * tokens * self.token as u128, outputs, returned];
         let all: u128 = sizes.iter().sum::<u128>() + (sizes.len() * LINE) as u128;
-        if all > isize::MAX as u128 || n * tokens * local.max(1) >= u128::from(u32::MAX) || tokens >= 1 << 30 {
-            return Err(ErrorKind::Overflow { count: self.max_tokens, size: self.token }.into());
+        if all > isize::MAX as u128 || n * tokens * local.max(1) >= u128::from(u32::MAX) {
+            return Err(overflow.into());
         }
         let mut end = 0;
         let [arrivals, credits, gone, headers, tokens, outputs, returned] = sizes.map(|size| {
@@ -165,6 +169,8 @@ mod tests {
     fn what_no_address_can_hold_is_an_error() {
         assert!(Shape { max_tokens: 1 << 29, token: usize::MAX / 2, ..shape() }.places().is_err());
         assert!(Shape { max_tokens: 1 << 30, ..shape() }.places().is_err());
+        let largest = Shape { n: 1 << 16, max_tokens: usize::MAX, local: 16, output: usize::MAX / 4, ..shape() };
+        assert!(largest.places().is_err());
     }
 
     #[test]

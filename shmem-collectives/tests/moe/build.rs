@@ -33,6 +33,8 @@ fn what_makes_no_exchange_is_refused_with_the_limit() {
         bad(builder(world, &team).placement(&[0, 1, 2, 3]), "PE 3 does not exist", "the team has 3");
         let huge = builder(world, &team).hidden(1 << 40).max_tokens(1 << 29);
         assert!(matches!(kind_of(&huge.build()), ErrorKind::Overflow { .. }));
+        let huge = builder(world, &team).experts(64).top_k(16).hidden(1 << 60).max_tokens(usize::MAX);
+        assert!(matches!(kind_of(&huge.build()), ErrorKind::Overflow { .. }));
         let large = builder(world, &team).hidden(1 << 30).max_tokens(1 << 12);
         assert!(matches!(kind_of(&large.build()), ErrorKind::HeapFull { .. }));
         let mut moe = builder(world, &team).payload(F32).build()?;

@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "every test file is a crate of its own and uses a part of this")]
 
 use shmem::Result;
-use shmem_collectives::moe::{Moe, Payload, Received};
+use shmem_collectives::moe::{BLOCK, Moe, Payload, Received};
 use shmem_collectives::op::Number;
 
 use crate::common::Random;
@@ -152,6 +152,9 @@ pub(crate) fn check_rows<P: Payload>(received: &Received<'_, P>, size: &Size, ba
                 assert_eq!((row.source(), row.position(), row.weight()), (source, position, batch.weights[i]));
                 let mut token = vec![P::Elem::narrow(0.0); size.hidden];
                 received.read(row, &mut token)?;
+                let place = received.token(row)?;
+                let blocks = if P::PLAIN { 0 } else { size.hidden.div_ceil(BLOCK) };
+                assert_eq!((place.values.len(), place.scales.len()), (size.hidden, blocks));
                 let sent = &batch.tokens[position * size.hidden..][..size.hidden];
                 assert_eq!(bits(&token), bits(&arrived::<P>(sent)), "{row:?} of expert {expert}");
             }

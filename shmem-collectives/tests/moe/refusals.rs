@@ -70,6 +70,7 @@ fn a_binding_says_what_is_wrong_before_there_are_slices() {
             }
             assert!(moe.is_sent());
             assert_eq!(refused(moe.recv().map(drop)), Some(refusal));
+            assert_eq!(moe.moved() > 0, me != pe);
             assert!(!moe.is_sent() && moe.culprit().is_none());
             // What is another PE's, or of one PE alone, is not sent.
             for other in [Refusal::TooManyTokens { pe: me + 1, given: 9, max: 8 }, Refusal::NoOutputs { pe: me }] {
@@ -82,28 +83,34 @@ fn a_binding_says_what_is_wrong_before_there_are_slices() {
     });
 }
 
-/// A later exchange may lie where the first did, and be as large, with other experts on each PE.
+/// A later exchange may lie where the first did, and be as large, with other experts on each PE, in another mode, or the same.
 #[test]
 fn a_layout_is_no_other_exchange_s_in_the_same_memory() {
     everywhere(|world| {
         let (team, n) = (world.team(), world.n_pes());
-        let build = |placement: [usize; 4]| {
+        let build = |placement: [usize; 4], mode| {
             let moe = Moe::builder(world, &team).experts(4).max_tokens(8).hidden(6).top_k(2).payload(F32);
-            moe.placement(&placement).build()
+            moe.placement(&placement).mode(mode).build()
         };
-        let mut moe = build([0, 0, n - 1, n - 1])?;
+        let first = [0, 0, n - 1, n - 1];
+        let mut moe = build(first, MoeMode::Throughput)?;
         let layout = layout(&mut moe)?;
         moe.free()?;
-        let mut moe = build([n - 1, 0, 0, n - 1])?;
-        let outcome = moe.dispatch_again(&layout, &[2.0; 12]).map(drop);
-        let stale = (n > 1).then_some(Refusal::StaleLayout { pe: 0 });
-        assert_eq!(outcome.err().and_then(|error| Refusal::of(&error)), stale);
-        moe.free()?;
-        // As many experts of a token on one PE, though PEs have other numbers of them.
-        let mut moe = build([0, 0, 0, n - 1])?;
-        let outcome = moe.dispatch_again(&layout, &[2.0; 12]).map(drop);
-        assert_eq!(outcome.err().and_then(|error| Refusal::of(&error)), stale);
-        moe.free()
+        let [throughput, latency] = [MoeMode::Throughput, MoeMode::Latency];
+        let others = [
+            (first, throughput),
+            (first, latency),
+            ([n - 1, 0, 0, n - 1], throughput),
+            // As many experts of a token on one PE, though PEs have other numbers of them.
+            ([0, 0, 0, n - 1], throughput),
+        ];
+        for (placement, mode) in others {
+            let mut moe = build(placement, mode)?;
+            let outcome = moe.dispatch_again(&layout, &[2.0; 12]).map(drop);
+            assert_eq!(outcome.err().and_then(|error| Refusal::of(&error)), Some(Refusal::StaleLayout { pe: 0 }));
+            moe.free()?;
+        }
+        Ok(())
     });
 }
 
