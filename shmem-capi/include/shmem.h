@@ -33,13 +33,20 @@ typedef struct {
     size_t total_ops;
 } shmem_ctx_session_config_t;
 
-#define SHMEM_TEAM_INVALID ((shmem_team_t)0)
-#define SHMEM_TEAM_WORLD ((shmem_team_t)1)
-#define SHMEM_TEAM_SHARED ((shmem_team_t)2)
+/* Numbers that are handles, without a cast that C++ programs may have their compilers warn of. */
+#ifdef __cplusplus
+#define SHMEM_HANDLE(TYPE, NUMBER) (reinterpret_cast<TYPE>(NUMBER))
+#else
+#define SHMEM_HANDLE(TYPE, NUMBER) ((TYPE)NUMBER)
+#endif
+
+#define SHMEM_TEAM_INVALID SHMEM_HANDLE(shmem_team_t, 0L)
+#define SHMEM_TEAM_WORLD SHMEM_HANDLE(shmem_team_t, 1L)
+#define SHMEM_TEAM_SHARED SHMEM_HANDLE(shmem_team_t, 2L)
 #define SHMEM_TEAM_NUM_CONTEXTS 1L
 
-#define SHMEM_CTX_INVALID ((shmem_ctx_t)0)
-#define SHMEM_CTX_DEFAULT ((shmem_ctx_t)1)
+#define SHMEM_CTX_INVALID SHMEM_HANDLE(shmem_ctx_t, 0L)
+#define SHMEM_CTX_DEFAULT SHMEM_HANDLE(shmem_ctx_t, 1L)
 #define SHMEM_CTX_SERIALIZED 1L
 #define SHMEM_CTX_PRIVATE 2L
 #define SHMEM_CTX_NOSTORE 4L
@@ -551,7 +558,8 @@ SHMEM_SUM_TYPES(SHMEM_OVERLOAD_ROWS, SHMEM_SUM_ROWS)
     static inline int shmem_##N##_##FUNCTION(                                                                                  \
         shmem_team_t team, std::complex<T> *dest, const std::complex<T> *source, size_t nelems)                                \
     {                                                                                                                          \
-        return shmem_##N##_##FUNCTION(team, (T _Complex *)dest, (const T _Complex *)source, nelems);                           \
+        return shmem_##N##_##FUNCTION(team, reinterpret_cast<SHMEM_COMPLEX(T) *>(dest),                                        \
+                                      reinterpret_cast<const SHMEM_COMPLEX(T) *>(source), nelems);                             \
     }                                                                                                                          \
     static inline int shmem_##FUNCTION(                                                                                        \
         shmem_team_t team, std::complex<T> *dest, const std::complex<T> *source, size_t nelems)                                \

@@ -77,12 +77,12 @@ SHMEM_PROTOTYPE(int, shmemx_req_test, (shmemx_req_t *request, int *done))
 SHMEM_PROTOTYPE(int, shmemx_req_wait, (shmemx_req_t *request))
 
 /* Exchange between the experts of a mixture (MoE), of PEs of a team: see docs/moe.md. Numbers of PEs are the team's. Values are
- * of the payload's element type: float, f16 or bf16 (fp8 travels, and is bf16 before and afterwards). A handle is used by one
- * thread at a time; others wait. */
+ * of the payload's element type: float, f16 or bf16 (fp8 travels, and is bf16 before and afterwards); those that are only read
+ * may lie at any address. A handle is used by one thread at a time; others wait. */
 typedef struct shmemx_moe_opaque *shmemx_moe_t;
 typedef struct shmemx_moe_layout_opaque *shmemx_moe_layout_t;
 
-#define SHMEMX_MOE_INVALID ((shmemx_moe_t)0)
+#define SHMEMX_MOE_INVALID SHMEM_HANDLE(shmemx_moe_t, 0L)
 
 typedef enum { SHMEMX_MOE_BF16, SHMEMX_MOE_F16, SHMEMX_MOE_F32, SHMEMX_MOE_FP8_E4M3 } shmemx_moe_payload_t;
 
@@ -112,7 +112,8 @@ typedef struct {
 SHMEM_PROTOTYPE(int, shmemx_moe_buffer_bytes, (shmem_team_t team, const shmemx_moe_config_t *config, size_t *bytes))
 
 /* Makes an exchange, and says how many bytes it takes (bytes may be NULL). Collective over the team; where memory is
- * allocated, over all PEs, and so is its free. An exchange is freed before its team is destroyed. */
+ * allocated, over all PEs, and so is its free. What is wrong with a PE's arguments is told to all PEs, but for the team. An
+ * exchange is freed before its team is destroyed. */
 SHMEM_PROTOTYPE(int, shmemx_moe_create,
                 (shmem_team_t team, const shmemx_moe_config_t *config, shmemx_moe_t *moe, size_t *bytes))
 SHMEM_PROTOTYPE(int, shmemx_moe_free, (shmemx_moe_t moe))

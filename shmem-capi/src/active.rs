@@ -39,13 +39,13 @@ struct Set {
 impl Set {
     fn new(job: &'static Job, first: c_int, log_stride: c_int, len: c_int, words: *mut c_long) -> Result<Set> {
         let n_pes = job.world.n_pes();
+        let bad =
+            || ErrorKind::BadTeam(format!("{len} PEs from {first} at stride 2^{log_stride} leave a job of {n_pes}"));
         let (first, len, log) = (number(first), number(len), number(log_stride));
         let stride = 1_usize.checked_shl(log.min(64) as u32).unwrap_or(usize::MAX);
         let last = first.saturating_add(stride.saturating_mul(len.saturating_sub(1)));
         if len == 0 || last >= n_pes {
-            return Err(
-                ErrorKind::BadTeam(format!("{len} PEs from {first} at stride 2^{log} leave a job of {n_pes}")).into()
-            );
+            return Err(bad().into());
         }
         let distance = job.world.me().wrapping_sub(first);
         if distance % stride != 0 || distance / stride >= len {

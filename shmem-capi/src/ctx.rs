@@ -1,7 +1,9 @@
 //! Contexts.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::ffi::{c_int, c_long};
-use std::sync::PoisonError;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use shmem_core::{Ctx, Error, Private, Result, Shared};
 
@@ -9,7 +11,7 @@ use crate::fail::keep;
 use crate::job::{Job, run};
 use crate::team::{self, Team};
 
-/// `shmem_ctx_t`: none, the default one, or the address of one.
+/// `shmem_ctx_t`: none, the default one, or the address of the place of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct Handle(usize);
@@ -34,7 +36,55 @@ pub(crate) struct SessionConfig {
     total_ops: usize,
 }
 
+/// Where a context is, or none that has been destroyed: the handles are the addresses of places, which stay.
+#[derive(Default)]
+struct Place(AtomicPtr<Context>);
+
+/// The places of the process: with the contexts that a job's program has made, by their addresses, and without any, to be taken
+/// again, the longest empty first.
+struct Places {
+    taken: BTreeMap<usize, &'static Place>,
+    empty: VecDeque<&'static Place>,
+}
+
+static PLACES: Mutex<Places> = Mutex::new(Places { taken: BTreeMap::new(), empty: VecDeque::new() });
+
+impl Places {
+    fn all() -> MutexGuard<'static, Places> {
+        PLACES.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&mut self, context: Context) -> Handle {
+        let place = self.empty.pop_front().unwrap_or_else(|| Box::leak(Box::default()));
+        place.0.store(Box::into_raw(Box::new(context)), Ordering::Release);
+        let address = std::ptr::from_ref(place).addr();
+        self.taken.insert(address, place);
+        Handle(address)
+    }
+
+    fn take(&mut self, handle: Handle) -> Option<Context> {
+        let place = self.taken.remove(&handle.0)?;
+        self.empty.push_back(place);
+        // SAFETY: `add` has put a box there, and it is taken out once.
+        Some(*unsafe { Box::from_raw(place.0.swap(std::ptr::null_mut(), Ordering::AcqRel)) })
+    }
+}
+
+/// Takes out the contexts of a team, or of all of them, before it ends.
+pub(crate) fn take_all(of: Option<team::Handle>) -> Vec<Context> {
+    let mut places = Places::all();
+    // SAFETY: contexts in places are not destroyed while these are held.
+    let is_of = |place: &Place| of.is_none_or(|of| unsafe { &*place.0.load(Ordering::Acquire) }.team == of);
+    let found: Vec<usize> = places.taken.iter().filter(|(_, place)| is_of(place)).map(|(at, _)| *at).collect();
+    found.into_iter().filter_map(|at| places.take(Handle(at))).collect()
+}
+
 impl Context {
+    /// Completes what it has begun.
+    pub(crate) fn quiet(&self) -> Result<()> {
+        self.ctx.quiet()
+    }
+
     /// The default one.
     pub(crate) fn of_world(team: &'static Team) -> Self {
         Context { ctx: team.core().ctx(), team: team::Handle::WORLD }
@@ -56,10 +106,17 @@ impl Job {
         match handle {
             Handle::DEFAULT => Ok(&self.context),
             Handle::INVALID => Err(Error::other("the context is SHMEM_CTX_INVALID")),
-            // SAFETY: any other handle is the address of a context that has been made and not been destroyed, as C has it.
-            Handle(address) => Ok(unsafe { &*(address as *const Context) }),
+            Handle(address) => {
+                // SAFETY: any other handle is the address of a place, as C has it, and a context is not destroyed while it is used.
+                unsafe { (*(address as *const Place)).0.load(Ordering::Acquire).as_ref() }.ok_or_else(destroyed)
+            }
         }
     }
+}
+
+#[cold]
+fn destroyed() -> Error {
+    Error::other("there is no such context, or it has been destroyed")
 }
 
 fn create(job: &'static Job, team: team::Handle, options: c_long) -> Result<Handle> {
@@ -67,9 +124,7 @@ fn create(job: &'static Job, team: team::Handle, options: c_long) -> Result<Hand
         return Err(Error::other(format!("{options:#x} are no options of a context")));
     }
     let context = Context { ctx: job.teams.get(team)?.core().ctx::<Private>().into_shared(), team };
-    let handle = Handle(Box::into_raw(Box::new(context)).addr());
-    job.contexts.lock().unwrap_or_else(PoisonError::into_inner).insert(handle.0);
-    Ok(handle)
+    Ok(Places::all().add(context))
 }
 
 /// Stores what was made: 0; or that nothing was, and why: -1.
@@ -101,18 +156,15 @@ export! {
     }
 
     ["shmem_ctx_destroy"] fn(ctx: Handle) {
-        run(NAME, |job| {
+        run(NAME, |_| {
             match ctx {
-                Handle::INVALID => return Ok(()),
-                Handle::DEFAULT => return Err(Error::other("SHMEM_CTX_DEFAULT lasts as long as the job")),
-                _ if !job.contexts.lock().unwrap_or_else(PoisonError::into_inner).remove(&ctx.0) => {
-                    return Err(Error::other("there is no such context, or it has been destroyed"));
+                Handle::INVALID => Ok(()),
+                Handle::DEFAULT => Err(Error::other("SHMEM_CTX_DEFAULT lasts as long as the job")),
+                _ => {
+                    let context = Places::all().take(ctx);
+                    context.ok_or_else(destroyed)?.quiet()
                 }
-                _ => job.context(ctx)?.quiet()?,
             }
-            // SAFETY: the handle was the address of a box, and is in the list no more.
-            drop(unsafe { Box::from_raw(ctx.0 as *mut Context) });
-            Ok(())
         })
     }
 

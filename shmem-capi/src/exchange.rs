@@ -1,23 +1,31 @@
 //! An exchange between the experts of a mixture, of whatever payload; and those of a job, by their handles.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::slice::{from_raw_parts, from_raw_parts_mut};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bytemuck::Pod;
 use shmem_collectives::moe::{self, Layout, Moe, Payload, Refusal, What};
 use shmem_core::{Error, Result};
 
 use crate::team::Team;
 
-/// `shmemx_moe_t`, `shmemx_moe_layout_t`: none, or the number of one. A number is not given again, so that what was freed is
-/// known to be so.
+/// `shmemx_moe_t`, `shmemx_moe_layout_t`: none, or the number of one. No number is given twice in a process, so that what was
+/// freed, or is another exchange's or job's, is known to be so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub(crate) struct Handle(usize);
 
 impl Handle {
     pub(crate) const INVALID: Handle = Handle(0);
+
+    fn new() -> Self {
+        static NUMBERS: AtomicUsize = AtomicUsize::new(1);
+        Handle(NUMBERS.fetch_add(1, Ordering::Relaxed))
+    }
 }
 
 /// What a PE brings, of so many tokens.
@@ -82,15 +90,15 @@ impl<P: Payload> Rounds for Moe<'static, P> {
         let choices = batch.len * size.top_k;
         // SAFETY: the caller says so.
         let (tokens, experts, weights) = unsafe {
-            let tokens = slice(batch.tokens.cast(), batch.len * size.hidden)?;
-            (tokens, slice(batch.experts, choices)?, slice(batch.weights, choices)?)
+            let tokens = slice(batch.tokens.cast(), batch.len * size.hidden);
+            (tokens, slice(batch.experts, choices), slice(batch.weights, choices))
         };
-        Moe::send(self, tokens, experts, weights)
+        Moe::send(self, &tokens, &experts, &weights)
     }
 
     unsafe fn send_again(&mut self, layout: &Layout, tokens: *const c_void, values: usize) -> Result<()> {
         // SAFETY: the caller says so.
-        Moe::send_again(self, layout, unsafe { slice(tokens.cast(), values)? })
+        Moe::send_again(self, layout, &unsafe { slice(tokens.cast(), values) })
     }
 
     fn recv(&mut self) -> Result<()> {
@@ -109,8 +117,8 @@ impl<P: Payload> Rounds for Moe<'static, P> {
 
     unsafe fn scatter(&self, expert: usize, outputs: *const c_void, values: usize) -> Result<()> {
         // SAFETY: the caller says so.
-        let outputs = unsafe { slice(outputs.cast(), values)? };
-        self.received().map_or(Ok(()), |received| received.scatter(expert, outputs))
+        let outputs = unsafe { slice(outputs.cast(), values) };
+        self.received().map_or(Ok(()), |received| received.scatter(expert, &outputs))
     }
 
     fn layout(&self) -> Option<Layout> {
@@ -140,14 +148,23 @@ impl<P: Payload> Rounds for Moe<'static, P> {
     }
 }
 
-/// What lies at an address; at a null pointer nothing, which is then too short.
+/// What lies at an address; at a null pointer nothing, which is then too short. What is not aligned is copied.
 ///
 /// # Safety
 /// So much lies there, if it is not null, and nothing changes it.
-unsafe fn slice<'a, T>(address: *const T, len: usize) -> Result<&'a [T]> {
-    check_aligned(address)?;
-    // SAFETY: the caller says so, and it is aligned.
-    Ok(if address.is_null() { &[] } else { unsafe { from_raw_parts(address, len) } })
+unsafe fn slice<'a, T: Pod>(address: *const T, len: usize) -> Cow<'a, [T]> {
+    if address.is_null() {
+        return Cow::Borrowed(&[]);
+    }
+    if address.is_aligned() {
+        // SAFETY: the caller says so, and it is aligned.
+        return Cow::Borrowed(unsafe { from_raw_parts(address, len) });
+    }
+    let mut copy = vec![T::zeroed(); len];
+    // SAFETY: the caller says so; bytes are aligned anywhere.
+    let bytes = unsafe { from_raw_parts(address.cast::<u8>(), len * size_of::<T>()) };
+    bytemuck::cast_slice_mut(&mut copy).copy_from_slice(bytes);
+    Cow::Owned(copy)
 }
 
 /// The same, to be written.
@@ -155,16 +172,11 @@ unsafe fn slice<'a, T>(address: *const T, len: usize) -> Result<&'a [T]> {
 /// # Safety
 /// As of [`slice`], and nobody else uses it.
 unsafe fn slice_mut<'a, T>(address: *mut T, len: usize) -> Result<&'a mut [T]> {
-    check_aligned(address)?;
+    if !address.is_aligned() {
+        return Err(Error::other(format!("{address:p} is no multiple of {}, the size of an element", align_of::<T>())));
+    }
     // SAFETY: the caller says so, and it is aligned.
     Ok(if address.is_null() { &mut [] } else { unsafe { from_raw_parts_mut(address, len) } })
-}
-
-fn check_aligned<T>(address: *const T) -> Result<()> {
-    if address.is_aligned() {
-        return Ok(());
-    }
-    Err(Error::other(format!("{address:p} is no multiple of {}, the size of an element", align_of::<T>())))
 }
 
 /// An exchange.
@@ -178,7 +190,6 @@ pub(crate) struct Exchange {
     sent: usize,
     missing: usize,
     layouts: HashMap<Handle, Layout>,
-    numbers: usize,
 }
 
 // SAFETY: an exchange is used by one thread at a time, which the lock around it sees to; what it borrows lasts as long as the job.
@@ -188,7 +199,7 @@ impl Exchange {
     pub(crate) fn new<P: Payload>(moe: Moe<'static, P>, team: &'static Team, size: Size) -> Self {
         let experts = moe.own_experts().iter().map(|expert| *expert as c_int).collect();
         let layouts = HashMap::new();
-        Exchange { rounds: Box::new(moe), team, size, experts, sent: 0, missing: 0, layouts, numbers: 0 }
+        Exchange { rounds: Box::new(moe), team, size, experts, sent: 0, missing: 0, layouts }
     }
 
     pub(crate) fn team(&self) -> &'static Team {
@@ -306,9 +317,9 @@ impl Exchange {
     /// Keeps the layout of the round.
     pub(crate) fn keep_layout(&mut self) -> Result<Handle> {
         let layout = self.rounds.layout().ok_or(Refusal::OutOfTurn { pe: self.pe(), call: "layout" })?;
-        self.numbers += 1;
-        self.layouts.insert(Handle(self.numbers), layout);
-        Ok(Handle(self.numbers))
+        let handle = Handle::new();
+        self.layouts.insert(handle, layout);
+        Ok(handle)
     }
 
     pub(crate) fn free_layout(&mut self, layout: Handle) -> Result<()> {
@@ -334,13 +345,7 @@ impl Size {
 
 /// The exchanges of a job.
 #[derive(Default)]
-pub(crate) struct Exchanges(Mutex<Table>);
-
-#[derive(Default)]
-struct Table {
-    all: HashMap<Handle, Entry>,
-    numbers: usize,
-}
+pub(crate) struct Exchanges(Mutex<HashMap<Handle, Entry>>);
 
 #[derive(Clone)]
 struct Entry {
@@ -350,15 +355,13 @@ struct Entry {
 }
 
 impl Exchanges {
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, HashMap<Handle, Entry>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn add(&self, exchange: Exchange) -> Handle {
-        let mut table = self.table();
-        table.numbers += 1;
-        let handle = Handle(table.numbers);
-        table.all.insert(handle, Entry { team: exchange.team, exchange: Arc::new(Mutex::new(Some(exchange))) });
+        let handle = Handle::new();
+        self.table().insert(handle, Entry { team: exchange.team, exchange: Arc::new(Mutex::new(Some(exchange))) });
         handle
     }
 
@@ -367,21 +370,21 @@ impl Exchanges {
         if handle == Handle::INVALID {
             return Err(Error::other("the exchange is SHMEMX_MOE_INVALID"));
         }
-        let entry = self.table().all.get(&handle).cloned();
+        let entry = self.table().get(&handle).cloned();
         let mut held = entry.as_ref().map(|entry| entry.exchange.lock().unwrap_or_else(PoisonError::into_inner));
         held.as_mut().and_then(|held| held.as_mut()).map_or_else(|| Err(gone()), f)
     }
 
     /// Takes an exchange out, once no other thread works with it, and frees it.
     pub(crate) fn free(&self, handle: Handle) -> Result<()> {
-        let entry = self.table().all.remove(&handle).ok_or_else(gone)?;
+        let entry = self.table().remove(&handle).ok_or_else(gone)?;
         let exchange = entry.exchange.lock().unwrap_or_else(PoisonError::into_inner).take();
         exchange.map_or(Ok(()), |exchange| exchange.rounds.free())
     }
 
     /// Whether there is one of a team.
     pub(crate) fn any_of(&self, team: &'static Team) -> bool {
-        self.table().all.values().any(|entry| std::ptr::eq(entry.team, team))
+        self.table().values().any(|entry| std::ptr::eq(entry.team, team))
     }
 }
 

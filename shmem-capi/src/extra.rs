@@ -2,7 +2,6 @@
 //! so that one function serves all of them, f16 and bf16 among them.
 
 use std::ffi::{c_char, c_int, c_long};
-use std::slice::from_raw_parts;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use shmem_core::{Elem, Error, Result};
 use crate::fail::{RETURNED, latest, status};
 use crate::job::{Job, run};
 use crate::team::{Config, Handle, config, split};
-use crate::types::pe as number;
+use crate::types::{array, check, pe as number, store};
 
 /// `SHMEMX_I8` … in this order.
 const TYPES: [Type; 14] = [
@@ -104,6 +103,7 @@ fn start(
     call: impl FnOnce(&'static Job, &'static Coll<'static>, usize) -> Started,
 ) -> c_int {
     status(name, |job| {
+        check(request, "request")?;
         let of = job.teams.get(team)?;
         let call = of.start(job.world, |coll| call(job, coll, of.core().n_pes()))?;
         // SAFETY: C gives a valid address.
@@ -114,6 +114,7 @@ fn start(
 
 /// Whether the call of a request has ended; of one that has, the request is none afterwards.
 fn ended(job: &'static Job, request: *mut Request, block: bool) -> Result<bool> {
+    check(request, "request")?;
     // SAFETY: C gives a valid address.
     let request = unsafe { &mut *request };
     if request.team == Handle::INVALID {
@@ -155,10 +156,17 @@ export! {
             let team = job.teams.get(team)?;
             let n = team.core().n_pes();
             // SAFETY: C gives arrays of as many numbers as the team has PEs.
-            let [to, to_displs, from, from_displs] =
-                unsafe { [dest_counts, dest_displs, source_counts, source_displs].map(|array| from_raw_parts(array, n)) };
+            let [to, to_displs, from, from_displs] = unsafe {
+                [
+                    array("dest_counts", dest_counts, n)?,
+                    array("dest_displs", dest_displs, n)?,
+                    array("source_counts", source_counts, n)?,
+                    array("source_displs", source_displs, n)?,
+                ]
+            };
             let end = |counts: &[usize], displs: &[usize]| {
-                counts.iter().zip(displs).map(|(count, displ)| count.saturating_add(*displ)).max().unwrap_or(0)
+                let some = counts.iter().zip(displs).filter(|(count, _)| **count > 0);
+                some.map(|(count, displ)| count.saturating_add(*displ)).max().unwrap_or(0)
             };
             let (dest, source) = (job.object(dest, end(to, to_displs))?, job.object(source, end(from, from_displs))?);
             team.collective(job.world, |coll| coll.all_to_all_v(dest, to, to_displs, source, from, from_displs))
@@ -214,10 +222,10 @@ export! {
 
     ["shmemx_req_test"] fn(request: *mut Request, done: *mut c_int) -> c_int {
         status(NAME, |job| {
+            check(done, "done")?;
             let ended = ended(job, request, false)?;
             // SAFETY: C gives a valid address.
-            unsafe { *done = ended.into() };
-            Ok(())
+            unsafe { store(done, "done", ended.into()) }
         })
     }
 
@@ -230,9 +238,12 @@ export! {
     ) -> c_int {
         // SAFETY: C gives valid addresses, and as many numbers.
         unsafe {
-            let pes = if npes == 0 { &[] } else { from_raw_parts(pes, npes) };
-            let pes: Vec<usize> = pes.iter().map(|pe| number(*pe)).collect();
-            split(NAME, parent, config(of, mask), team, |parent| parent.split_list(&pes))
+            split(NAME, parent, config(of, mask), team, |parent| {
+                // Of a list that is longer than the parent, so many say what is wrong with it; the split tells all PEs.
+                let len = if pes.is_null() { 0 } else { npes.min(parent.n_pes() + 1) };
+                let pes: Vec<usize> = array("pes", pes, len)?.iter().map(|pe| number(*pe)).collect();
+                parent.split_list(&pes)
+            })
         }
     }
 

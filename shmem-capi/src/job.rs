@@ -1,7 +1,6 @@
 //! The job that this process is a PE of: the one place of the library where there is a global, since C has no other. It is
 //! made by `shmem_init`, ended by `shmem_finalize` or by the end of the process, and may be made again.
 
-use std::collections::BTreeSet;
 use std::ffi::{c_int, c_void};
 use std::process::exit;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
@@ -11,7 +10,7 @@ use std::time::Duration;
 use shmem_collectives::Selection;
 use shmem_core::{Addresses, Builder, Elem, Error, ErrorKind, Result, SymSlice, World};
 
-use crate::ctx::Context;
+use crate::ctx::{Context, take_all};
 use crate::exchange::Exchanges;
 use crate::fail::{ERROR_STATUS, fail};
 use crate::globals;
@@ -24,8 +23,6 @@ pub(crate) struct Job {
     /// Before the world, in which they are.
     pub(crate) teams: Teams,
     pub(crate) context: Context,
-    /// The addresses of those that the program has made.
-    pub(crate) contexts: Mutex<BTreeSet<usize>>,
     /// Of no length, for where C gives any address, or none.
     nothing: SymSlice<'static, u64>,
     pub(crate) world: &'static World,
@@ -131,9 +128,9 @@ fn make() -> Result<Job> {
     let context = Context::of_world(teams.world());
     let nothing = world.team().workspace().slice(..0)?.cast()?;
     world.barrier_all()?;
-    let (exchanges, contexts) = (Exchanges::default(), Mutex::default());
+    let exchanges = Exchanges::default();
     let (at, limit) = (world.addresses(), Mutex::new(world.config().timeout));
-    Ok(Job { exchanges, teams, context, contexts, nothing, world, at, globals: taken, limit })
+    Ok(Job { exchanges, teams, context, nothing, world, at, globals: taken, limit })
 }
 
 /// Ends the job, if there is one. Collective.
@@ -149,6 +146,7 @@ pub(crate) fn finish() {
         let job = Box::from_raw(job);
         let world = std::ptr::from_ref(job.world).cast_mut();
         job.teams.settle();
+        drop(take_all(None));
         drop(job);
         drop(Box::from_raw(world));
     }

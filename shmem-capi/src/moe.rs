@@ -1,6 +1,7 @@
 //! `shmemx_moe_…`: the exchange between the experts of a mixture.
 
 use std::ffi::{c_int, c_void};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::slice::from_raw_parts;
 
 use shmem_collectives::moe::{Bf16, Builder, F16, F32, Fp8E4m3, MOST_EXPERTS, Moe, MoeMode, Payload};
@@ -10,7 +11,7 @@ use crate::exchange::{Batch, Exchange, Handle, Row, Size};
 use crate::fail::status;
 use crate::job::Job;
 use crate::team::{self, Team};
-use crate::types::pe as number;
+use crate::types::{check, pe as number, store};
 
 /// `shmemx_moe_config_t`.
 #[derive(Clone, Copy)]
@@ -36,6 +37,9 @@ trait With {
     type Out;
 
     fn with<P: Payload>(self, builder: Builder<'static, P>) -> Result<Self::Out>;
+
+    /// What is done about numbers that are not even a builder's.
+    fn refuse(self, error: Error) -> Error;
 }
 
 /// Says how large the exchange is.
@@ -46,6 +50,10 @@ impl With for Bytes {
 
     fn with<P: Payload>(self, builder: Builder<'static, P>) -> Result<usize> {
         builder.buffer_bytes()
+    }
+
+    fn refuse(self, error: Error) -> Error {
+        error
     }
 }
 
@@ -63,13 +71,29 @@ impl With for Build<'_> {
         let Build { job, team, config: &Config { max_tokens, hidden, top_k, memory, .. } } = self;
         let bytes = builder.buffer_bytes();
         let builder = match &bytes {
-            Ok(bytes) if !memory.is_null() => builder.memory(job.object(memory.cast(), *bytes)?),
+            Ok(bytes) if !memory.is_null() => match job.object(memory.cast(), *bytes) {
+                Ok(memory) => builder.memory(memory),
+                Err(error) => return Err(tell(team, error)),
+            },
             // Numbers that make no exchange are told to the others by the call itself.
             _ => builder,
         };
         let moe = builder.build()?;
         Ok((Exchange::new(moe, team, Size { max_tokens, hidden, top_k }), bytes?))
     }
+
+    fn refuse(self, error: Error) -> Error {
+        tell(self.team, error)
+    }
+}
+
+/// Tells the other PEs of an error before the exchange is made: they have the call fail, too, and not wait. Where all have the
+/// same, it is theirs as well.
+fn tell(team: &'static Team, error: Error) -> Error {
+    let (team, text) = (team.core(), error.to_string());
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    team.meet(hasher.finish() >> 8).wait(team, || text).err().unwrap_or(error)
 }
 
 impl Config {
@@ -89,7 +113,7 @@ impl Config {
             0 => builder,
             1 => builder.mode(MoeMode::Latency),
             2 => builder.mode(MoeMode::Throughput),
-            _ => return Err(Error::other(format!("{mode} is no shmemx_moe_mode_t"))),
+            _ => return Err(then.refuse(Error::other(format!("{mode} is no shmemx_moe_mode_t")))),
         };
         if leave_out_lost != 0 {
             builder = builder.leave_out_lost();
@@ -99,25 +123,9 @@ impl Config {
             1 => then.with(builder.payload(F16)),
             2 => then.with(builder.payload(F32)),
             3 => then.with(builder.payload(Fp8E4m3)),
-            _ => Err(Error::other(format!("{payload} is no shmemx_moe_payload_t"))),
+            _ => Err(then.refuse(Error::other(format!("{payload} is no shmemx_moe_payload_t")))),
         }
     }
-}
-
-/// Stores a result.
-///
-/// # Safety
-/// The address is valid if it is not null.
-unsafe fn store<T>(to: *mut T, what: &str, value: T) -> Result<()> {
-    check(to, what)?;
-    // SAFETY: the caller says so.
-    unsafe { to.write(value) };
-    Ok(())
-}
-
-/// A null pointer where something is needed.
-fn check<T>(address: *const T, what: &str) -> Result<()> {
-    if address.is_null() { Err(Error::other(format!("{what} is NULL"))) } else { Ok(()) }
 }
 
 /// Runs a call with an exchange, of this PE alone.
@@ -146,12 +154,12 @@ export! {
         team: team::Handle, config: *const Config, moe: *mut Handle, bytes: *mut usize,
     ) -> c_int {
         status(NAME, |job| {
-            // SAFETY: C gives valid addresses.
-            unsafe { store(moe, "moe", Handle::INVALID)? };
-            check(config, "config")?;
+            // SAFETY: C gives valid addresses, or none.
+            let given = unsafe { store(moe, "moe", Handle::INVALID) }.and_then(|()| check(config, "config"));
             let team = job.teams.get(team)?;
             team.settle();
             job.teams.world().settle();
+            given.map_err(|error| tell(team, error))?;
             // SAFETY: C gives valid addresses.
             unsafe {
                 let (exchange, needed) = (*config).with(job, team, Build { job, team, config: &*config })?;

@@ -6,7 +6,7 @@ use shmem_core::{Result, SymSlice};
 
 use crate::ctx::Handle;
 use crate::job::{Job, run};
-use crate::types::pe as number;
+use crate::types::{array, pe as number};
 
 /// The word of a lock.
 fn lock(job: &'static Job, lock: *mut c_long) -> Result<SymSlice<'static, u64>> {
@@ -15,7 +15,7 @@ fn lock(job: &'static Job, lock: *mut c_long) -> Result<SymSlice<'static, u64>> 
 
 fn quiet_pes(job: &'static Job, ctx: Handle, pes: *const c_int, len: usize) -> Result<()> {
     // SAFETY: C gives as many numbers.
-    let pes = if len == 0 { &[] } else { unsafe { std::slice::from_raw_parts(pes, len) } };
+    let pes = unsafe { array("target_pes", pes, len)? };
     job.context(ctx)?.quiet_pes(&pes.iter().map(|pe| number(*pe)).collect::<Vec<_>>())
 }
 

@@ -9,11 +9,13 @@ use std::time::{Duration, Instant};
 use shmem_collectives::{Coll, Pending};
 use shmem_core::{Error, Result, World};
 
+use crate::ctx::{Context, take_all};
 use crate::fail::{keep, status};
 use crate::job::{Job, run};
 use crate::types::pe as number;
 
-/// `shmem_team_t`: none, one that every job has, or the address of one.
+/// `shmem_team_t`: none, one that every job has, or the number of one. No number is given twice in a process, so that what was
+/// destroyed is known to be so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct Handle(usize);
@@ -22,6 +24,11 @@ impl Handle {
     pub(crate) const INVALID: Handle = Handle(0);
     pub(crate) const WORLD: Handle = Handle(1);
     const SHARED: Handle = Handle(2);
+
+    fn new() -> Self {
+        static NUMBERS: AtomicUsize = AtomicUsize::new(3);
+        Handle(NUMBERS.fetch_add(1, Ordering::Relaxed))
+    }
 }
 
 /// `shmem_team_config_t`.
@@ -46,7 +53,7 @@ pub(crate) struct Team {
     config: Config,
 }
 
-/// Calls that were started on any team: a number is not given again, though a team may lie where another did.
+/// Calls that were started on any team: a number is not given again, though each job has the first two teams.
 static STARTED: AtomicU64 = AtomicU64::new(0);
 
 /// Its collectives, made by the first of them, and those that are started.
@@ -199,8 +206,7 @@ fn destroyed() -> Error {
 pub(crate) struct Teams {
     world: &'static Team,
     shared: &'static Team,
-    /// By their addresses.
-    others: Mutex<Vec<&'static Team>>,
+    others: Mutex<Vec<(Handle, &'static Team)>>,
 }
 
 impl Teams {
@@ -221,10 +227,10 @@ impl Teams {
             Handle::WORLD => Ok(self.world),
             Handle::SHARED => Ok(self.shared),
             Handle::INVALID => Err(Error::other("the team is SHMEM_TEAM_INVALID")),
-            Handle(address) => {
+            handle => {
                 let others = self.others();
-                let found = others.iter().find(|team| std::ptr::from_ref(**team).addr() == address);
-                found.copied().ok_or_else(|| Error::other("there is no such team, or it has been destroyed"))
+                let found = others.iter().find(|(other, _)| *other == handle).map(|(_, team)| *team);
+                found.ok_or_else(|| Error::other("there is no such team, or it has been destroyed"))
             }
         }
     }
@@ -258,7 +264,7 @@ impl Teams {
     fn advance_others(&self, team: &'static Team) -> bool {
         // While the list is held, none of them is destroyed.
         let others = self.others();
-        let all = [self.world, self.shared].into_iter().chain(others.iter().copied());
+        let all = [self.world, self.shared].into_iter().chain(others.iter().map(|(_, team)| *team));
         // All of them, and not only until one is found.
         all.filter(|other| !std::ptr::eq(*other, team)).map(Team::advance).filter(|left| *left).count() > 0
     }
@@ -267,23 +273,24 @@ impl Teams {
     pub(crate) fn settle(&self) {
         [self.world, self.shared].into_iter().for_each(Team::settle);
         let others = self.others().clone();
-        others.into_iter().for_each(Team::settle);
+        others.into_iter().for_each(|(_, team)| team.settle());
     }
 
-    fn others(&self) -> MutexGuard<'_, Vec<&'static Team>> {
+    fn others(&self) -> MutexGuard<'_, Vec<(Handle, &'static Team)>> {
         self.others.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn add(&self, team: shmem_core::Team<'static>, config: Config) -> Handle {
         let team: &'static Team = Box::leak(Team::new(team, config));
-        self.others().push(team);
-        Handle(std::ptr::from_ref(team).addr())
+        let handle = Handle::new();
+        self.others().push((handle, team));
+        handle
     }
 
     /// Takes a team out, which nobody else uses any more.
     fn take(&self, handle: Handle) -> Result<Box<Team>> {
         let team = self.get(handle)?;
-        self.others().retain(|other| !std::ptr::eq(*other, team));
+        self.others().retain(|(other, _)| *other != handle);
         // SAFETY: the team was leaked by `add`, and has been taken out of the only list of them.
         Ok(unsafe { Box::from_raw(std::ptr::from_ref(team).cast_mut()) })
     }
@@ -292,7 +299,7 @@ impl Teams {
 impl Drop for Teams {
     fn drop(&mut self) {
         let others = std::mem::take(&mut *self.others());
-        for team in others.into_iter().chain([self.world, self.shared]) {
+        for team in others.into_iter().map(|(_, team)| team).chain([self.world, self.shared]) {
             // SAFETY: the teams were leaked by `add` and `new`, and nobody uses them after the job.
             drop(unsafe { Box::from_raw(std::ptr::from_ref(team).cast_mut()) });
         }
@@ -411,6 +418,7 @@ export! {
             if job.exchanges.any_of(of) {
                 return Err(Error::other("an exchange of the team has not been freed: shmemx_moe_free comes first"));
             }
+            take_all(Some(team)).iter().try_for_each(Context::quiet)?;
             let Team { working, team, .. } = *job.teams.take(team)?;
             drop(working);
             (*team).destroy()

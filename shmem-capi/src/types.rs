@@ -3,6 +3,8 @@
 
 use std::ffi::c_int;
 
+use shmem_core::{Error, ErrorKind, Result};
+
 pub(crate) use crate::longdouble::LongDouble;
 
 /// What put, get and most collectives work on.
@@ -99,4 +101,39 @@ macro_rules! of_type {
 #[inline(always)]
 pub(crate) fn pe(number: c_int) -> usize {
     number as isize as usize
+}
+
+/// An array of C's, which may be null where it has no elements.
+///
+/// # Safety
+/// It has so many elements, if it is not null and they fit into memory, and nothing changes them meanwhile.
+pub(crate) unsafe fn array<'a, T>(name: &str, address: *const T, len: usize) -> Result<&'a [T]> {
+    match len.checked_mul(size_of::<T>()) {
+        Some(0) => Ok(&[]),
+        Some(1..=MOST_BYTES) if !address.is_null() => {
+            // SAFETY: the caller says so.
+            Ok(unsafe { std::slice::from_raw_parts(address, len) })
+        }
+        Some(1..=MOST_BYTES) => Err(Error::other(format!("{name} is NULL, {len} elements are needed"))),
+        _ => Err(ErrorKind::Overflow { count: len, size: size_of::<T>() }.into()),
+    }
+}
+
+/// No object is larger.
+const MOST_BYTES: usize = isize::MAX as usize;
+
+/// Stores a result.
+///
+/// # Safety
+/// The address is valid if it is not null.
+pub(crate) unsafe fn store<T>(to: *mut T, what: &str, value: T) -> Result<()> {
+    check(to, what)?;
+    // SAFETY: the caller says so.
+    unsafe { to.write(value) };
+    Ok(())
+}
+
+/// A null pointer where something is needed.
+pub(crate) fn check<T>(address: *const T, what: &str) -> Result<()> {
+    if address.is_null() { Err(Error::other(format!("{what} is NULL"))) } else { Ok(()) }
 }

@@ -6,6 +6,7 @@ use shmem_core::{Cmp, Elem, Error, Result, SymSlice, Values};
 
 use crate::ctx::Handle;
 use crate::job::{Job, run};
+use crate::types::array;
 
 /// `SHMEM_CMP_…`.
 #[inline(always)]
@@ -25,32 +26,34 @@ unsafe fn set<T: Elem + Ord>(
     len: usize,
     status: *const c_int,
 ) -> Result<(SymSlice<'static, T>, &'static [c_int])> {
-    let status = if status.is_null() || len == 0 {
-        &[]
-    } else {
-        // SAFETY: the caller says so; it is looked at during the call only.
-        unsafe { std::slice::from_raw_parts(status, len) }
-    };
-    Ok((job.object(variables, len)?, status))
+    let variables = job.object(variables, len)?;
+    // SAFETY: the caller says so; it is looked at during the call only.
+    let status = if status.is_null() { &[] } else { unsafe { array("status", status, len)? } };
+    Ok((variables, status))
 }
 
 /// The values that the variables are compared with, one for each.
 ///
 /// # Safety
 /// There are so many, unless there are none.
-unsafe fn each<'a, T: Elem>(values: *const T, len: usize) -> Values<'a, T> {
+unsafe fn each<'a, T: Elem>(values: *const T, len: usize) -> Result<Values<'a, T>> {
     // SAFETY: the caller says so.
-    Values::Each(if len == 0 { &[] } else { unsafe { std::slice::from_raw_parts(values, len) } })
+    unsafe { array("cmp_values", values, len) }.map(Values::Each)
 }
 
 /// Stores indices, and returns how many they are.
 ///
 /// # Safety
 /// There is room for them.
-unsafe fn store(found: &[usize], indices: *mut usize) -> usize {
-    // SAFETY: the caller says so.
-    unsafe { indices.copy_from_nonoverlapping(found.as_ptr(), found.len()) };
-    found.len()
+unsafe fn store(found: &[usize], indices: *mut usize) -> Result<usize> {
+    if !found.is_empty() {
+        if indices.is_null() {
+            return Err(Error::other(format!("indices is NULL, {} are to be stored", found.len())));
+        }
+        // SAFETY: the caller says so.
+        unsafe { indices.copy_from_nonoverlapping(found.as_ptr(), found.len()) };
+    }
+    Ok(found.len())
 }
 
 /// The index of one, or what C has for none.
@@ -82,7 +85,7 @@ macro_rules! sets {
                     // SAFETY: C gives a status of as many elements, or none.
                     let ($variables, $status) = unsafe { set(job, ivars, nelems, status) }?;
                     // SAFETY: C gives as many values.
-                    let $values = unsafe { each(values, nelems) };
+                    let $values = unsafe { each(values, nelems)? };
                     let ($ctx, $cmp) = (job.context(Handle::DEFAULT)?, cmp(op)?);
                     $(let $indices = $out;)?
                     $call
@@ -119,14 +122,14 @@ macro_rules! all_sets {
             "_wait_until_some" (out: *mut usize) -> usize => {
                 let found = ctx.wait_until_some(variables, status, cmp, values)?;
                 // SAFETY: C gives room for as many indices as there are variables.
-                Ok(unsafe { store(&found, indices) })
+                unsafe { store(&found, indices) }
             };
             "_test_all" () -> c_int => Ok(ctx.test_all(variables, status, cmp, values)?.into());
             "_test_any" () -> usize => ctx.test_any(variables, status, cmp, values).map(index);
             "_test_some" (out: *mut usize) -> usize => {
                 let found = ctx.test_some(variables, status, cmp, values)?;
                 // SAFETY: C gives room for as many indices as there are variables.
-                Ok(unsafe { store(&found, indices) })
+                unsafe { store(&found, indices) }
             };
         });
     )*};

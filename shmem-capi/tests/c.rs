@@ -127,6 +127,21 @@ fn the_header_declares_every_function_as_the_specification_has_it() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
+/// Of what C++ programs often have their compilers warn, in headers that are not the system's.
+#[test]
+fn the_headers_are_without_the_warnings_that_cxx_programs_ask_for() {
+    let scratch = Path::new(env!("CARGO_TARGET_TMPDIR")).join("warnings.cpp");
+    let handles = "bool none(shmem_team_t team, shmem_ctx_t ctx, shmemx_moe_t moe) { return team == SHMEM_TEAM_INVALID || \
+                   team == SHMEM_TEAM_WORLD || ctx == SHMEM_CTX_DEFAULT || moe == SHMEMX_MOE_INVALID; }";
+    std::fs::write(&scratch, format!("#include <shmem.h>\n#include <shmemx.h>\nextern {handles}\n")).unwrap();
+    for standard in ["-std=c++11", "-std=c++17"] {
+        let mut command = Command::new(tree().join("oshc++"));
+        command.args([standard, "-Wall", "-Wextra", "-Wold-style-cast", "-Wcast-qual", "-Wconversion", "-Wshadow"]);
+        let output = command.args(["-Wundef", "-Werror", "-fsyntax-only"]).arg(&scratch).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
 #[test]
 fn every_function_of_every_type_by_its_own_name() {
     let program = compile("oshcc", &["-std=c99", "-pedantic"], "types.c", "types-c99");
@@ -306,6 +321,22 @@ fn an_error_is_a_line_with_pe_function_and_limit_and_the_end() {
         (2, "exchange-left", "shmem: PE 1: shmem_team_destroy: an exchange of the team has not been freed"),
         (1, "exchange-freed", "shmem: PE 0: shmemx_moe_recv: there is no such exchange, or it has been freed"),
         (1, "destroyed-twice", "shmem: PE 0: shmem_ctx_destroy: there is no such context, or it has been destroyed"),
+        (1, "context-destroyed", "shmem: PE 0: shmem_ctx_long_p: there is no such context, or it has been destroyed"),
+        (1, "context-of-no-team", "shmem: PE 0: shmem_ctx_long_p: there is no such context, or it has been destroyed"),
+        (
+            1,
+            "context-of-another-job",
+            "shmem: PE 0: shmem_ctx_long_p: there is no such context, or it has been destroyed",
+        ),
+        (1, "pes-null", "shmem: PE 0: shmem_pe_quiet: target_pes is NULL, 2 elements are needed"),
+        (1, "pes-too-many", "shmem: PE 0: shmem_pe_quiet: 18446744073709551615 elements of 4 bytes are more than"),
+        (1, "values-null", "shmem: PE 0: shmem_long_wait_until_all_vector: cmp_values is NULL, 2 elements are needed"),
+        (1, "indices-null", "shmem: PE 0: shmem_long_test_some: indices is NULL, 2 are to be stored"),
+        (
+            1,
+            "set-before-first",
+            "shmem: PE 0: shmem_barrier: no such team: 1 PEs from -1 at stride 2^0 leave a job of 1",
+        ),
         (1, "freed-global", "shmem: PE 0: shmem_free: bytes "),
         (1, "timeout", "shmem: PE 0: shmem_long_wait_until: wait on PE 0 saw nothing for "),
     ] {

@@ -54,6 +54,35 @@ int main(int argc, char **argv)
         shmem_ctx_destroy(ctx);
         shmem_ctx_destroy(ctx);
     }
+    if (strcmp(how, "context-destroyed") == 0) {
+        shmem_ctx_t ctx;
+        CHECK(shmem_ctx_create(0, &ctx) == 0);
+        shmem_ctx_destroy(ctx);
+        shmem_ctx_long_p(ctx, &word, 1, 0);
+    }
+    if (strcmp(how, "context-of-no-team") == 0) {
+        /* It ends with its team. */
+        shmem_team_t team;
+        shmem_ctx_t ctx;
+        CHECK(shmem_team_split_strided(SHMEM_TEAM_WORLD, 0, 1, n, NULL, 0, &team) == 0);
+        CHECK(shmem_team_create_ctx(team, 0, &ctx) == 0);
+        shmem_ctx_long_p(ctx, &word, 1, me);
+        shmem_team_destroy(team);
+        CHECK(word == 1);
+        shmem_ctx_long_p(ctx, &word, 1, 0);
+    }
+    if (strcmp(how, "context-of-another-job") == 0) {
+        shmem_ctx_t ctx;
+        CHECK(shmem_ctx_create(0, &ctx) == 0);
+        shmem_finalize();
+        shmem_init();
+        shmem_ctx_long_p(ctx, &word, 1, 0);
+    }
+    if (strcmp(how, "pes-null") == 0) shmem_pe_quiet(NULL, 2);
+    if (strcmp(how, "pes-too-many") == 0) shmem_pe_quiet(&me, (size_t)-1);
+    if (strcmp(how, "values-null") == 0) shmem_long_wait_until_all_vector(words, 2, NULL, SHMEM_CMP_EQ, NULL);
+    if (strcmp(how, "indices-null") == 0) shmem_long_test_some(words, 2, NULL, NULL, SHMEM_CMP_EQ, 0);
+    if (strcmp(how, "set-before-first") == 0) shmem_barrier(-1, 0, n, words);
     if (strcmp(how, "exchange-left") == 0 || strcmp(how, "exchange-freed") == 0) {
         shmemx_moe_config_t config = {4, 8, 16, 2, SHMEMX_MOE_F32, SHMEMX_MOE_AUTO, NULL, NULL, 0};
         shmemx_moe_t moe;

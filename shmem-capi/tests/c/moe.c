@@ -184,6 +184,18 @@ static void again(shmemx_moe_t moe, shmemx_moe_payload_t payload)
     round_of(moe, payload, 1);
 }
 
+/* Tokens may lie anywhere, on one PE, too. */
+static void from_anywhere(shmemx_moe_t moe, shmemx_moe_payload_t payload)
+{
+    batch_t batch;
+    char bytes[sizeof batch.values + 1], *tokens = me == n - 1 ? bytes + 1 : bytes;
+    fill(&batch, payload, me, 1, 1);
+    memcpy(tokens, batch.values, sizeof batch.values);
+    CHECK(shmemx_moe_dispatch(moe, tokens, batch.experts, batch.weights, batch.len) == 0);
+    serve(moe, payload, 1, 1);
+    finish(moe, payload, &batch, 1, 1);
+}
+
 static shmemx_moe_config_t config_of(shmemx_moe_payload_t payload, shmemx_moe_mode_t mode)
 {
     shmemx_moe_config_t config;
@@ -202,6 +214,24 @@ static int refused(int status, const char *text)
     if (status == -1 && strstr(shmemx_error_text(), text) != NULL) return 1;
     fprintf(stderr, "PE %d: status %d, %s\n", me, status, shmemx_error_text());
     return 0;
+}
+
+/* A layout is no layout of another exchange, though that has one of its own. */
+static void of_another(shmemx_moe_t moe, shmemx_moe_t other, shmemx_moe_payload_t payload)
+{
+    shmemx_moe_layout_t layouts[2];
+    shmemx_moe_t moes[] = {moe, other};
+    batch_t batch;
+    for (int i = 0; i < 2; i++) {
+        fill(&batch, payload, me, 2, 2);
+        CHECK(shmemx_moe_dispatch(moes[i], batch.values, batch.experts, batch.weights, batch.len) == 0);
+        CHECK(shmemx_moe_layout(moes[i], &layouts[i]) == 0);
+        serve(moes[i], payload, 2, 2);
+        finish(moes[i], payload, &batch, 2, 2);
+    }
+    CHECK(refused(shmemx_moe_dispatch_again(other, layouts[0], batch.values, batch.len), "by a layout of another exchange"));
+    CHECK(refused(shmemx_moe_layout_free(other, layouts[0]), "there is no such layout of this exchange"));
+    CHECK(shmemx_moe_layout_free(moe, layouts[0]) == 0 && shmemx_moe_layout_free(other, layouts[1]) == 0);
 }
 
 /* Wrong calls: all PEs are told of those in a round, and the next is good; others are of the PE alone. */
@@ -233,7 +263,6 @@ static void wrong(shmemx_moe_t moe)
     /* Of this PE alone. */
     size_t size = 0;
     const int *own;
-    CHECK(refused(shmemx_moe_dispatch(moe, (char *)batch.values + 1, batch.experts, batch.weights, 2), "is no multiple of 2"));
     CHECK(refused(shmemx_moe_recv(moe), "calls recv out of turn"));
     CHECK(refused(shmemx_moe_combine(moe, batch.values, 2), "calls combine out of turn"));
     CHECK(refused(shmemx_moe_nrows(moe, 0, &size), "calls nrows out of turn"));
@@ -258,6 +287,7 @@ static void wrong(shmemx_moe_t moe)
         CHECK(size == 0 || refused(shmemx_moe_scatter(moe, 0, NULL, size), "0 values of outputs"));
     }
     serve(moe, payload, 1, 1);
+    CHECK(refused(shmemx_moe_combine(moe, (char *)batch.values + 1, batch.len), "is no multiple of 2"));
     CHECK(refused(shmemx_moe_combine(moe, batch.values, batch.len + 1), "values of outputs"));
     CHECK(refused(shmemx_moe_combine(moe, batch.values, (size_t)-1), "values of outputs"));
     finish(moe, payload, &batch, 1, 1);
@@ -303,6 +333,34 @@ static void no_exchange(void)
         bad = good, bad.hidden = me == 0 ? 7 : HIDDEN;
         CHECK(refused(shmemx_moe_create(SHMEM_TEAM_WORLD, &bad, &moe, NULL), "disagree"));
     }
+    if (n == 1) return;
+    /* On one PE only: the others are told. */
+    int is_last = me == n - 1;
+    if (bad = good, is_last) memcpy(&bad.payload, &number, sizeof number);
+    CHECK(refused(shmemx_moe_create(SHMEM_TEAM_WORLD, &bad, &moe, NULL), "9 is no shmemx_moe_payload_t"));
+    if (bad = good, is_last) memcpy(&bad.mode, &number, sizeof number);
+    CHECK(refused(shmemx_moe_create(SHMEM_TEAM_WORLD, &bad, &moe, NULL), "9 is no shmemx_moe_mode_t"));
+    CHECK(refused(shmemx_moe_create(SHMEM_TEAM_WORLD, is_last ? NULL : &good, &moe, NULL), "config is NULL"));
+    CHECK(refused(shmemx_moe_create(SHMEM_TEAM_WORLD, &good, is_last ? NULL : &moe, NULL), "moe is NULL"));
+    bad = good, bad.memory = is_last ? &bytes : NULL;
+    CHECK(refused(shmemx_moe_create(SHMEM_TEAM_WORLD, &bad, &moe, NULL), "are not symmetric"));
+    CHECK(moe == SHMEMX_MOE_INVALID);
+}
+
+/* An exchange of the next job has another handle. */
+static void in_another_job(void)
+{
+    shmemx_moe_config_t config = config_of(SHMEMX_MOE_F32, SHMEMX_MOE_AUTO);
+    shmemx_moe_t old, moe;
+    CHECK(shmemx_moe_create(SHMEM_TEAM_WORLD, &config, &old, NULL) == 0);
+    round_of(old, config.payload, 1);
+    CHECK(shmemx_moe_free(old) == 0);
+    shmem_finalize();
+    shmem_init();
+    CHECK(shmemx_moe_create(SHMEM_TEAM_WORLD, &config, &moe, NULL) == 0);
+    CHECK(refused(shmemx_moe_recv(old), "there is no such exchange, or it has been freed"));
+    round_of(moe, config.payload, 1);
+    CHECK(shmemx_moe_free(moe) == 0);
 }
 
 /* On the team of the last PEs, in memory of the program's own, with all experts on its last PE. */
@@ -393,6 +451,8 @@ int main(void)
                 round_of(other, config.payload, seed + 1);
             }
             again(moe, config.payload);
+            from_anywhere(moe, config.payload);
+            of_another(moe, other, config.payload);
             if (payload == SHMEMX_MOE_BF16) wrong(moe);
             CHECK(shmemx_moe_free(other) == 0 && shmemx_moe_free(moe) == 0);
             CHECK(refused(shmemx_moe_free(moe), "there is no such exchange, or it has been freed"));
@@ -403,6 +463,7 @@ int main(void)
     of_a_team();
     left_out();
     CHECK(shmemx_heap_available() == available);
+    in_another_job();
     shmem_finalize();
     return 0;
 }

@@ -111,8 +111,28 @@ int main(void)
     memset(to_all, me + 1, sizeof to_all);
     CHECK(shmemx_alltoallvmem(team, of_all, from, from_displs, to_all, counts, displs) == 0);
     for (int i = 0; i < n; i++) CHECK(of_all[64 * i + shmem_team_my_pe(team)] == n - i && of_all[64 * i + shmem_team_my_pe(team) + 1] == 0);
+
+    /* No bytes come or go, wherever they would lie; arrays and requests that are needed and none. */
+    shmem_team_t old = team;
+    shmemx_return_errors(1);
+    for (int i = 0; i < n; i++) counts[i] = 0, displs[i] = SIZE_MAX - (size_t)i;
+    CHECK(shmemx_alltoallvmem(team, of_all, counts, displs, to_all, counts, displs) == 0);
+    CHECK(shmemx_alltoallvmem(team, of_all, counts, NULL, to_all, counts, displs) == -1);
+    CHECK(strstr(shmemx_error_text(), "dest_displs is NULL") != NULL);
+    CHECK(shmemx_team_barrier_nbi(team, NULL) == -1 && shmemx_req_wait(NULL) == -1 && shmemx_req_test(NULL, &done) == -1);
+    CHECK(strstr(shmemx_error_text(), "request is NULL") != NULL && shmemx_req_test(&first, NULL) == -1);
     shmem_barrier_all();
     shmem_team_destroy(team);
+
+    /* Lists longer than they can be, or none; and no new team has the handle of an old one. */
+    for (int i = 0; i <= n; i++) list[i] = i;
+    CHECK(shmemx_team_split_list(SHMEM_TEAM_WORLD, list, SIZE_MAX, NULL, 0, &team) == -1 && team == SHMEM_TEAM_INVALID);
+    CHECK(strstr(shmemx_error_text(), "does not exist") != NULL);
+    CHECK(shmemx_team_split_list(SHMEM_TEAM_WORLD, NULL, 2, NULL, 0, &team) == -1);
+    CHECK(shmemx_team_split_list(SHMEM_TEAM_WORLD, list, (size_t)n, NULL, 0, &team) == 0);
+    CHECK(shmem_team_n_pes(team) == n && shmem_team_n_pes(old) == -1 && shmem_team_sync(old) == -1);
+    shmem_team_destroy(team);
+    shmemx_return_errors(0);
 
     /* The heap says what it has; what it has not is no address. */
     size_t available = shmemx_heap_available();
