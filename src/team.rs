@@ -376,11 +376,13 @@ fn strided(start: usize, stride: isize, size: usize, n: usize) -> Result<Vec<usi
     if stride == 0 && size > 1 {
         return bad(format!("{size} PEs at stride 0"));
     }
-    let last = (size as i128 - 1) * stride as i128 + start as i128;
+    // What is negative in C is larger than any number of a PE here, and told as it was.
+    let first = start as isize as i128;
+    let last = (size as i128 - 1) * stride as i128 + first;
     if start >= n || last < 0 || last >= n as i128 {
-        return bad(format!("PEs {start} to {last} at stride {stride} leave a team of {n}"));
+        return bad(format!("PEs {first} to {last} at stride {stride} leave a team of {n}"));
     }
-    Ok((0..size).map(|i| (start as i128 + i as i128 * stride as i128) as usize).collect())
+    Ok((0..size).map(|i| (first + i as i128 * stride as i128) as usize).collect())
 }
 
 #[cfg(test)]
@@ -397,5 +399,7 @@ mod tests {
         {
             assert!(strided(start, stride, size, 5).is_err(), "{start} {stride} {size}");
         }
+        let error = strided(-1_isize as usize, 1, 2, 5).unwrap_err().to_string();
+        assert!(error.contains("PEs -1 to 0 at stride 1 leave a team of 5"), "{error}");
     }
 }
