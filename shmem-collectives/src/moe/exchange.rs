@@ -202,7 +202,11 @@ impl<'t, P: Payload> Moe<'t, P> {
         let all = (0..n_pes).filter(|to| *to != me && (*to == pe || !self.ways.masked[*to]));
         let word = SigRef::set(self.memory.gone.at(pe)?, me as u64 + 1);
         // Those behind one that cannot be told are told all the same.
-        all.fold(Ok(()), |outcome, to| outcome.and(unless_lost(self.ctx.signal(word, to))))
+        let mut outcome = Ok(());
+        for to in all {
+            outcome = outcome.and(unless_lost(self.ctx.signal(word, to)));
+        }
+        outcome
     }
 
     /// Gives the memory back. Collective over the world, if the memory was allocated; else make sure that all PEs of the team are here
