@@ -58,9 +58,9 @@ SHMEM_PROTOTYPE(int, shmemx_alltoallvmem,
                  const size_t *source_counts, const size_t *source_displs))
 
 /* Started here, which gets them as far as is possible without waiting for other PEs; ended by test or wait. Those of a team get on in
- * their order, and those of all teams of a PE in each test and wait, so that PEs may wait for different teams in different orders. They get on in nothing else: a PE in another call,
- * be it a collective of another team, holds up those that wait for them. Any other collective call of the team ends them first.
- * After the team is destroyed a request is an error. */
+ * their order, and those of all teams of a PE in each test and wait, so that PEs may wait for different teams in different orders. They
+ * get on in nothing else: a PE in another call, be it a collective of another team, holds up those that wait for them. Any other
+ * collective call of the team ends them first. After the team is destroyed a request is an error. */
 SHMEM_PROTOTYPE(int, shmemx_reduce_nbi,
                 (shmem_team_t team, void *dest, const void *source, size_t nreduce, shmemx_type_t type, shmemx_op_t op,
                  shmemx_req_t *request))
@@ -173,7 +173,8 @@ SHMEM_PROTOTYPE(size_t, shmemx_heap_available, (void))
 SHMEM_PROTOTYPE(void, shmemx_set_timeout, (double seconds))
 
 /* Whether functions with a status return their errors, as -1, instead of ending the job; and the text of this thread's latest
- * error, until its next. */
+ * error, until its next. What is wrong with a collective on one PE, but for its team, is then an error on all, of one that is
+ * started at its end. */
 SHMEM_PROTOTYPE(void, shmemx_return_errors, (int wanted))
 SHMEM_PROTOTYPE(const char *, shmemx_error_text, (void))
 

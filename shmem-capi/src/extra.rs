@@ -2,14 +2,13 @@
 //! so that one function serves all of them, f16 and bf16 among them.
 
 use std::ffi::{c_char, c_int, c_long};
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use shmem_collectives::op::{Op, Reduce, Type, Visit, dispatch};
 use shmem_collectives::{Coll, Pending};
 use shmem_core::{Elem, Error, Result};
 
-use crate::fail::{RETURNED, latest, status};
+use crate::fail::{latest, set_returned, status};
 use crate::job::{Job, run};
 use crate::team::{Config, Handle, config, split};
 use crate::types::{array, check, pe as number, store};
@@ -132,9 +131,11 @@ export! {
         team: Handle, dest: *mut u8, source: *const u8, nreduce: usize, ty: c_int, op: c_int,
     ) -> c_int {
         status(NAME, |job| {
-            let (ty, op) = named(ty, op)?;
             let reduction = Reduction { job, dest, source, len: nreduce, blocks: 1 };
-            job.teams.get(team)?.collective(job.world, |coll| dispatch(ty, op, Run(reduction, coll))?)
+            job.teams.get(team)?.collective(job.world, |coll| {
+                let (ty, op) = named(ty, op)?;
+                dispatch(ty, op, Run(reduction, coll))?
+            })
         })
     }
 
@@ -142,9 +143,12 @@ export! {
         team: Handle, dest: *mut u8, source: *const u8, nreduce: usize, ty: c_int, op: c_int,
     ) -> c_int {
         status(NAME, |job| {
-            let ((ty, op), team) = (named(ty, op)?, job.teams.get(team)?);
+            let team = job.teams.get(team)?;
             let reduction = Reduction { job, dest, source, len: nreduce, blocks: team.core().n_pes() };
-            team.collective(job.world, |coll| dispatch(ty, op, Run(reduction, coll))?)
+            team.collective(job.world, |coll| {
+                let (ty, op) = named(ty, op)?;
+                dispatch(ty, op, Run(reduction, coll))?
+            })
         })
     }
 
@@ -154,22 +158,24 @@ export! {
     ) -> c_int {
         status(NAME, |job| {
             let team = job.teams.get(team)?;
-            let n = team.core().n_pes();
-            // SAFETY: C gives arrays of as many numbers as the team has PEs.
-            let [to, to_displs, from, from_displs] = unsafe {
-                [
-                    array("dest_counts", dest_counts, n)?,
-                    array("dest_displs", dest_displs, n)?,
-                    array("source_counts", source_counts, n)?,
-                    array("source_displs", source_displs, n)?,
-                ]
-            };
-            let end = |counts: &[usize], displs: &[usize]| {
-                let some = counts.iter().zip(displs).filter(|(count, _)| **count > 0);
-                some.map(|(count, displ)| count.saturating_add(*displ)).max().unwrap_or(0)
-            };
-            let (dest, source) = (job.object(dest, end(to, to_displs))?, job.object(source, end(from, from_displs))?);
-            team.collective(job.world, |coll| coll.all_to_all_v(dest, to, to_displs, source, from, from_displs))
+            team.collective(job.world, |coll| {
+                let n = team.core().n_pes();
+                // SAFETY: C gives arrays of as many numbers as the team has PEs.
+                let [to, to_displs, from, from_displs] = unsafe {
+                    [
+                        array("dest_counts", dest_counts, n)?,
+                        array("dest_displs", dest_displs, n)?,
+                        array("source_counts", source_counts, n)?,
+                        array("source_displs", source_displs, n)?,
+                    ]
+                };
+                let end = |counts: &[usize], displs: &[usize]| {
+                    let some = counts.iter().zip(displs).filter(|(count, _)| **count > 0);
+                    some.map(|(count, displ)| count.saturating_add(*displ)).max().unwrap_or(0)
+                };
+                let (dest, source) = (job.object(dest, end(to, to_displs))?, job.object(source, end(from, from_displs))?);
+                coll.all_to_all_v(dest, to, to_displs, source, from, from_displs)
+            })
         })
     }
 
@@ -261,7 +267,7 @@ export! {
         })
     }
 
-    ["shmemx_return_errors"] fn(wanted: c_int) { RETURNED.store(wanted != 0, Ordering::Relaxed) }
+    ["shmemx_return_errors"] fn(wanted: c_int) { set_returned(wanted != 0) }
 
     ["shmemx_error_text"] fn() -> *const c_char { latest() }
 }

@@ -14,7 +14,7 @@ use crate::job::{self, Job, current};
 pub(crate) const ERROR_STATUS: c_int = 70;
 
 /// Whether collectives return their errors.
-pub(crate) static RETURNED: AtomicBool = AtomicBool::new(false);
+static RETURNED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     /// The text of this thread's latest error.
@@ -41,12 +41,21 @@ pub(crate) fn say(function: &'static str, error: &Error) {
     }
 }
 
+/// Whether collectives return their errors, and the job goes on after them.
+pub(crate) fn are_returned() -> bool {
+    RETURNED.load(Ordering::Relaxed)
+}
+
+pub(crate) fn set_returned(wanted: bool) {
+    RETURNED.store(wanted, Ordering::Relaxed);
+}
+
 /// Runs the body of a function that returns a status: 0, or -1 after an error, where the program wants it so.
 #[inline(always)]
 pub(crate) fn status(function: &'static str, f: impl FnOnce(&'static Job) -> Result<()>) -> c_int {
     job::run(function, |job| match f(job) {
         Ok(()) => Ok(0),
-        Err(error) if RETURNED.load(Ordering::Relaxed) => {
+        Err(error) if are_returned() => {
             keep(&error);
             Ok(-1)
         }

@@ -10,7 +10,7 @@ use shmem_collectives::{Coll, Pending};
 use shmem_core::{Error, Result, World};
 
 use crate::ctx::{Context, take_all};
-use crate::fail::{keep, status};
+use crate::fail::{are_returned, keep, status};
 use crate::job::{Job, run};
 use crate::types::pe as number;
 
@@ -83,16 +83,23 @@ impl Team {
         self.working.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a collective call.
-    pub(crate) fn collective<R>(
+    /// Runs a collective call. Where the program goes on after errors, the other PEs are told of what was wrong before there was a call.
+    pub(crate) fn collective(
         &'static self,
         world: &'static World,
-        call: impl FnOnce(&Coll<'static>) -> Result<R>,
-    ) -> Result<R> {
-        call(self.working().coll(world, &self.team)?)
+        call: impl FnOnce(&Coll<'static>) -> Result<()>,
+    ) -> Result<()> {
+        let working = &mut *self.working();
+        let coll = working.coll(world, &self.team)?;
+        let calls = coll.calls();
+        match call(coll) {
+            Err(error) if are_returned() && coll.calls() == calls => coll.refuse(error),
+            outcome => outcome,
+        }
     }
 
-    /// Starts a collective call; returns its number.
+    /// Starts a collective call; returns its number. What was wrong before there was one comes out at its end, on all PEs, where the
+    /// program goes on after errors.
     pub(crate) fn start(
         &'static self,
         world: &'static World,
@@ -101,7 +108,11 @@ impl Team {
         let working = &mut *self.working();
         let coll = std::ptr::from_ref(working.coll(world, &self.team)?);
         // SAFETY: the collectives are boxed, and last as long as the team; what is started goes before them.
-        let pending = call(unsafe { &*coll })?;
+        let coll = unsafe { &*coll };
+        let pending = match call(coll) {
+            Err(error) if are_returned() => coll.start_refused(error),
+            outcome => outcome?,
+        };
         let number = STARTED.fetch_add(1, Ordering::Relaxed) + 1;
         working.started.insert(number, pending);
         self.count(working);

@@ -12,7 +12,6 @@ use crate::coll::{Coll, Pending};
 use crate::hand::{Objects, Typed};
 use crate::op::Reduce;
 use crate::plan::Collective;
-use crate::task::Refused;
 
 /// One row a collective: its documentation, its names, how source and target relate in length.
 macro_rules! collectives {
@@ -121,17 +120,14 @@ macro_rules! from_anywhere {
                 let mut own = dst;
                 if brings(me, &[$($root)?]) {
                     let place = start(me, src.len());
-                    // What does not fit is refused below, on all PEs: the lengths do not go together.
-                    own = match dst.slice(place..place + src.len()) {
-                        Ok(place) if dst.len() == len(n, src.len()) => {
-                            place.copy_from(src)?;
-                            place
-                        }
-                        _ => return self.refuse(ErrorKind::Length {
-                            what: "target",
-                            given: dst.len(),
-                            needed: len(n, src.len()),
-                        }),
+                    let (given, needed) = (dst.len(), len(n, src.len()));
+                    let placed = match dst.slice(place..place + src.len()) {
+                        Ok(place) if given == needed => place.copy_from(src).map(|()| place),
+                        _ => Err(ErrorKind::Length { what: "target", given, needed }.into()),
+                    };
+                    own = match placed {
+                        Ok(place) => place,
+                        Err(error) => return self.refuse(error),
                     };
                 }
                 self.$of(dst, own, $($value,)? $($root,)?)
@@ -154,11 +150,6 @@ from_anywhere! {
 }
 
 impl Coll<'_> {
-    /// Takes part in a call with wrong arguments.
-    fn refuse(&self, error: ErrorKind) -> Result<()> {
-        self.run_task("a wrong call", |_| Err::<Refused, _>(error.into()))
-    }
-
     /// The length of a block, and the objects, of a call that makes sense.
     #[inline]
     fn checked<'b, T: Elem>(

@@ -155,6 +155,26 @@ impl<'t> Coll<'t> {
         self.compared = compared;
     }
 
+    /// How many collectives this PE has called, those that it has started among them.
+    pub fn calls(&self) -> u64 {
+        self.state.borrow().calls
+    }
+
+    /// Takes part in a collective, whichever it is, by saying that this PE's call is wrong: what the other PEs are told. For bindings,
+    /// which find that out before there are objects. Collective; blocks.
+    ///
+    /// # Errors
+    /// This error, always; or [`PeerLost`](ErrorKind::PeerLost), [`Timeout`](ErrorKind::Timeout).
+    #[track_caller]
+    pub fn refuse(&self, error: Error) -> Result<()> {
+        self.run_task::<Refused>("a wrong call", |_| Err(error))
+    }
+
+    /// Starts [`refuse`](Self::refuse). Does not block; the error comes from the [`Pending`].
+    pub fn start_refused(&self, error: Error) -> Pending<'_, 't> {
+        self.start_task::<Refused>(|_| Err(error))
+    }
+
     /// Takes the PEs for those of these hosts, numbered host by host, whatever they are: for trying two-level
     /// algorithms on one host. All PEs of the team must say the same.
     ///

@@ -115,6 +115,16 @@ int main(void)
     /* No bytes come or go, wherever they would lie; arrays and requests that are needed and none. */
     shmem_team_t old = team;
     shmemx_return_errors(1);
+    /* What is wrong on one PE is told to all, of a call that is started at its end; and the next is good. */
+    int here = 0, is_last = me == n - 1, *place = is_last ? &here : dest;
+    for (int i = 0; i < 3; i++) {
+        shmemx_type_t type = i == 2 && is_last ? (shmemx_type_t)99 : SHMEMX_I32;
+        if (i == 0) CHECK(shmem_int_sum_reduce(team, place, source, 1) == -1);
+        if (i == 1) CHECK(shmemx_reduce_nbi(team, place, source, 1, type, SHMEMX_SUM, &first) == 0 && shmemx_req_wait(&first) == -1);
+        if (i == 2) CHECK(shmemx_reduce(team, dest, source, 1, type, SHMEMX_SUM) == -1);
+        CHECK(strstr(shmemx_error_text(), i == 2 ? "99 is no shmemx_type_t" : "are not symmetric") != NULL);
+        CHECK(shmem_int_sum_reduce(team, dest, source, 1) == 0 && dest[0] == n * (n - 1) / 2);
+    }
     for (int i = 0; i < n; i++) counts[i] = 0, displs[i] = SIZE_MAX - (size_t)i;
     CHECK(shmemx_alltoallvmem(team, of_all, counts, displs, to_all, counts, displs) == 0);
     CHECK(shmemx_alltoallvmem(team, of_all, counts, NULL, to_all, counts, displs) == -1);

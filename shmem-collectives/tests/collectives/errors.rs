@@ -1,6 +1,8 @@
 //! Calls that differ between the PEs, and wrong arguments on one of them: reported on all, and the team goes on.
 
-use shmem::{ErrorKind, Result, SymSlice, World};
+use std::panic::Location;
+
+use shmem::{Builder, Error, ErrorKind, Result, SymSlice, World};
 use shmem_collectives::Coll;
 use shmem_collectives::op::{Max, Sum};
 
@@ -38,6 +40,8 @@ fn wrongs() -> Vec<Wrong> {
             "broadcast of root 1 #",
         ),
         // Wrong in itself: on this PE the error says so, and the others learn of it.
+        row(|c, _| c.refuse(Error::other("0x17 is no address")), "0x17 is no address", reduce, sum),
+        row(|c, _| c.start_refused(Error::other("9 is no type")).wait(), "9 is no type", reduce, sum),
         row(|c, (d, s)| c.all_reduce(d.slice(..59)?, s, Sum), "target: 59 elements were given", reduce, sum),
         row(
             |c, (d, s)| c.broadcast(d, s, 77),
@@ -107,6 +111,30 @@ fn calls_that_differ_are_told_to_all_and_the_team_goes_on() {
             world.free(dst)
         })
         .unwrap_or_else(|error| panic!("n = {n}: {error}"));
+    }
+}
+
+/// The copy of a source in any memory is a write of the program's.
+#[test]
+fn a_target_in_use_on_one_pe_is_told_to_all() {
+    for n in [1, 2, 3, 5] {
+        let checked = |builder: Builder| builder.set("SHMEM_CHECK", "1").unwrap();
+        let ended = job(n, checked, |world| {
+            let (team, odd) = (world.team(), world.me() == n - 1);
+            let (coll, object) = (Coll::new(world, &team)?, world.alloc_zeroed::<u64>(10)?);
+            let held = odd.then(|| world.reserve(object.sym(), "a test", 0, Location::caller()));
+            let error = coll.all_reduce_from(object.sym(), &[1; 10], Sum).unwrap_err();
+            match error.kind() {
+                ErrorKind::InUse { .. } if odd => {}
+                ErrorKind::Mismatch { .. } if !odd => {}
+                _ => panic!("n = {n}, PE {}: {error}", world.me()),
+            }
+            drop(held);
+            coll.all_reduce_from(object.sym(), &[1; 10], Sum)?;
+            assert_eq!(object.sym().to_vec(), [n as u64; 10]);
+            world.free(object)
+        });
+        ended.into_iter().for_each(|pe| pe.unwrap());
     }
 }
 
