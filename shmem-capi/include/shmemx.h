@@ -57,10 +57,10 @@ SHMEM_PROTOTYPE(int, shmemx_alltoallvmem,
                 (shmem_team_t team, void *dest, const size_t *dest_counts, const size_t *dest_displs, const void *source,
                  const size_t *source_counts, const size_t *source_displs))
 
-/* Started here, which gets them as far as is possible without waiting for other PEs; ended by test or wait. Those of a team get on in
- * their order, and those of all teams of a PE in each test and wait, so that PEs may wait for different teams in different orders. They
- * get on in nothing else: a PE in another call, be it a collective of another team, holds up those that wait for them. Any other
- * collective call of the team ends them first. After the team is destroyed a request is an error. */
+/* Started here, ended by test or wait. Those of a team get on in their order, and those of all teams of a PE in each test and
+ * wait, so that PEs may wait for different teams in different orders. They get on in nothing else: a PE in another call,
+ * be it a collective of another team, holds up those that wait for them. Any other collective call of the team ends them first.
+ * After the team is destroyed a request is an error. */
 SHMEM_PROTOTYPE(int, shmemx_reduce_nbi,
                 (shmem_team_t team, void *dest, const void *source, size_t nreduce, shmemx_type_t type, shmemx_op_t op,
                  shmemx_req_t *request))

@@ -71,8 +71,8 @@ impl<'t> Coll<'t> {
         self.run_task("sync", |number| Ok(Gathering::new(number, false)))
     }
 
-    /// Starts [`barrier`](Self::barrier): it completes what was put before it was started, and perhaps more. Collective; may wait for
-    /// that, but not for the others' calls. All errors come from the [`Pending`].
+    /// Starts [`barrier`](Self::barrier): it completes what was put before it was started, and perhaps more. Collective;
+    /// does not block. All errors come from the [`Pending`].
     pub fn start_barrier(&self) -> Pending<'_, 't> {
         self.start_task(|number| Ok(Gathering::new(number, true)))
     }

@@ -1,8 +1,8 @@
 //! The collectives of a team: from a call to a plan to its end.
 //!
 //! A call is checked, and the way to do it is found (`prepare`). Blocking calls run it to its end; started ones stand in a queue and
-//! get on as far as they can at once, and whenever the program tests or waits, in the order in which they were started. A call with wrong
-//! arguments takes part in its turn, so that all learn of it.
+//! get on whenever the program tests or waits, in the order in which they were started. A call with wrong arguments takes part in its turn,
+//! so that all learn of it.
 //! What the program calls is in `calls`, `barrier`, `unequal` and `strided`.
 
 use std::cell::{RefCell, RefMut};
@@ -284,8 +284,6 @@ impl<'t> Coll<'t> {
         task: Box<dyn Task + 't>,
     ) -> Pending<'b, 't> {
         state.queue.push_back((number, task, self.placed.take()));
-        // So that those who wait need not wait for this PE to test.
-        state.advance_all(false);
         Pending { coll: self, number, borrow: PhantomData }
     }
 
@@ -348,9 +346,8 @@ fn half(rest: usize) -> usize {
     rest / 4 / 128 * 128
 }
 
-/// A collective that was started: it gets as far as it can at once, and on whenever the program tests or waits, or makes other calls of the
-/// same [`Coll`]; in nothing else, so that a PE that waits for another team's holds up those that wait for it. Dropping it does not
-/// end it. Until its end its source and its target are the collective's: in checked mode, a write to them is the error
+/// A collective that was started: it gets on whenever the program tests or waits, or makes other calls of the same [`Coll`]; in nothing
+/// else, so that a PE that does not, or waits for another team's, holds up those that wait for it. Dropping it does not end it. Until its end its source and its target are the collective's: in checked mode, a write to them is the error
 /// [`InUse`](ErrorKind::InUse).
 #[must_use = "a started collective ends only when it is waited for, or when a later one of the team is"]
 pub struct Pending<'b, 't> {

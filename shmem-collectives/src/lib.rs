@@ -10,7 +10,7 @@
 //!     mine.sym().fill(world.me() as f32);
 //!     coll.all_reduce(all.sym(), mine.sym(), Sum)?;
 //!     assert_eq!(all.sym().read(999)?, 3.0);
-//!     let pending = coll.start_broadcast(all.sym(), mine.sym(), 2); // PE 2 is not waited for any more
+//!     let pending = coll.start_broadcast(all.sym(), mine.sym(), 2); // gets on when this PE tests or waits
 //!     pending.wait()?;
 //!     assert_eq!(all.sym().read(0)?, 2.0);
 //!     world.free(mine)?;

@@ -3,12 +3,12 @@
 use std::thread;
 use std::time::Duration;
 
-use shmem::{Cmp, Result, Shared, SymSlice, World};
+use shmem::{Result, SymSlice, World};
 use shmem_collectives::op::Sum;
 use shmem_collectives::plans::Algorithm;
 use shmem_collectives::{Coll, Pending};
 
-use crate::common::{COUNTS, Random, everywhere, scaled, text_of};
+use crate::common::{Random, everywhere, scaled, text_of};
 use crate::strict::forced;
 
 /// Holds this PE up, sometimes: what is tested is that nobody relies on the others' pace.
@@ -248,34 +248,6 @@ fn a_barrier_on_some_pes_and_a_sync_on_others_is_a_mismatch() {
                 coll.barrier()?;
             }
             Ok(())
-        })
-        .unwrap();
-    }
-}
-
-/// A call that was started and not looked at any more does its part: on one host, all that others need of a root is there at once.
-#[test]
-fn a_root_that_has_started_is_not_waited_for() {
-    for n in COUNTS {
-        shmem::local(n, |world| {
-            let (team, me) = (world.team(), world.me());
-            let (coll, ctx) = (Coll::new(world, &team)?, world.ctx::<Shared>());
-            let (one, all, tally) = (world.alloc::<u64>(400)?, world.alloc::<u64>(400)?, world.alloc_zeroed::<u64>(1)?);
-            one.sym().fill(me as u64 + 1);
-            world.barrier_all()?;
-            for (round, len) in (1_u64..).zip([1, 100, 400]) {
-                let (from, into) = (one.sym().slice(..len)?, all.sym().slice(..len)?);
-                let pending = coll.start_broadcast(into, from, 0);
-                if me == 0 {
-                    ctx.wait_until(tally.sym().at(0)?, Cmp::Eq, round * (n as u64 - 1))?;
-                }
-                pending.wait()?;
-                assert_eq!(into.to_vec(), vec![1; len], "PE {me} of {n}");
-                if me != 0 {
-                    ctx.atomic_add(tally.sym().at(0)?, 1, 0)?;
-                }
-            }
-            world.barrier_all()
         })
         .unwrap();
     }
