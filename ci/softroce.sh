@@ -8,7 +8,7 @@
 #
 # The program's output is passed through and its exit status is the script's; 124 is a time-out, 125 that there was no
 # guest. Settings, all optional:
-#   SOFTROCE_TIMEOUT=600   seconds for the guest         SOFTROCE_SMP=2 SOFTROCE_MEM=2G   its size
+#   SOFTROCE_TIMEOUT=1200  seconds for the guest         SOFTROCE_SMP=2 SOFTROCE_MEM=2G   its size
 #   SOFTROCE_FILES="..."   more files that it gets, programs with their libraries
 #   SOFTROCE_ENV="NAME.."  more variables that it gets; those beginning with RUST and SHMEM are always passed
 #   SOFTROCE_APPEND="..."  more of the kernel's command line
@@ -195,7 +195,7 @@ boot() {
   # Without these three the guest's kernel copies memory by `rep movs`, which QEMU does byte by byte: aligned words
   # that a device writes would be seen torn (7407 of 20 000 writes of 8 bytes were; none of 250 000 without). Unless it trusts
   # the processor's clock, it asks a device for the time, which takes it 2 us instead of 0.1.
-  timeout -k 5 "${SOFTROCE_TIMEOUT:-600}" qemu-system-x86_64 -M pc -accel tcg,thread=multi -cpu max \
+  timeout -k 5 "${SOFTROCE_TIMEOUT:-1200}" qemu-system-x86_64 -M pc -accel tcg,thread=multi -cpu max \
     -smp "${SOFTROCE_SMP:-2}" -m "${SOFTROCE_MEM:-2G}" -nodefaults -no-user-config -display none -no-reboot \
     -kernel "$KERNEL/vmlinux" -initrd "$WORK/initrd" -append "console=ttyS1 panic=-1 quiet mitigations=off nowatchdog \
       no_timer_check tsc=reliable random.trust_cpu=on rcupdate.rcu_expedited=1 cryptomgr.notests apparmor=0 audit=0 \
