@@ -347,8 +347,8 @@ fn half(rest: usize) -> usize {
 }
 
 /// A collective that was started: it gets on whenever the program tests or waits, or makes other calls of the same [`Coll`]; in nothing
-/// else, so that a PE that does not, or waits for another team's, holds up those that wait for it. Dropping it does not end it. Until its end its source and its target are the collective's: in checked mode, a write to them is the error
-/// [`InUse`](ErrorKind::InUse).
+/// else, so that a PE that does not, or waits for another team's, holds up those that wait for it. Dropping it does not end it. Until its
+/// end its source and its target are the collective's: in checked mode, a write to them is the error [`InUse`](ErrorKind::InUse).
 #[must_use = "a started collective ends only when it is waited for, or when a later one of the team is"]
 pub struct Pending<'b, 't> {
     coll: &'b Coll<'t>,
